@@ -1,0 +1,57 @@
+# One door to everything. Bare `make` is what you run before every commit.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+.PHONY: check setup format lint types layers fast test oracle bench run messages clean
+
+check: format lint types layers fast
+
+# Set-up is redone when what it installs has changed, and costs nothing otherwise.
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt src/ottla/records/_native.c
+	@echo "setting up $(VENV) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt pip setuptools
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt --no-build-isolation --group dev --editable .
+	@touch $@
+
+format: $(READY)
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix-only .
+
+lint: $(READY)
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/ruff check --quiet .
+
+types: $(READY)
+	@$(BIN)/mypy
+
+layers: $(READY)
+	@$(BIN)/lint-imports --no-cache
+
+fast: $(READY)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not oracle"
+
+test: $(READY) lint types layers
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not oracle"
+
+# Apache Kafka itself as the judge: its tools drive our node and read our files. Needs Java and Maven.
+oracle: $(READY)
+	@$(BIN)/pytest -q -m oracle tests/oracle
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks
+
+run: $(READY)
+	@$(BIN)/ottla up
+
+# Write the protocol's messages anew from the definitions in Apache Kafka's jars.
+messages: $(READY)
+	@$(BIN)/python -m tools.codegen
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info src/ottla/records/*.so
