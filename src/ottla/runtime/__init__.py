@@ -1,0 +1,31 @@
+"""The seams between Ottla and the machine: clock, disk, network, chance, and work that leaves the event loop.
+
+`seams` says what a node needs of its surroundings; the other modules are the real ones. The simulator has its own.
+Nothing outside this room touches sockets, files, clocks, randomness or threads.
+"""
+
+from ottla.runtime.seams import (
+    Clock,
+    Connection,
+    ConnectionHandler,
+    Disk,
+    DiskError,
+    File,
+    Listener,
+    Network,
+    Offload,
+    Runtime,
+)
+
+__all__ = [
+    "Clock",
+    "Connection",
+    "ConnectionHandler",
+    "Disk",
+    "DiskError",
+    "File",
+    "Listener",
+    "Network",
+    "Offload",
+    "Runtime",
+]

@@ -1,0 +1,290 @@
+"""The machine's file system behind the `Disk` seam.
+
+Files are private to their owner. A descriptor lives as long as anybody holds its handle: a response that is still being
+sent keeps the file of a deleted segment open, so the number can never be given to another file under it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from typing import NoReturn
+
+from ottla.errors import ErrorCode
+from ottla.runtime.seams import Buffer, DiskError
+
+CACHE_PROBE_STEP = 128 * 1024
+"""How far apart the page cache is probed; the kernel's read-ahead brings in about this much at a time."""
+
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+
+
+def _refuse(action: str, path: str, error: OSError) -> NoReturn:
+    raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot {action} {path}: {error.strerror}") from error
+
+
+class Handle:
+    """Owns one descriptor, and closes it when the last holder lets go."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class SystemFile:
+    __slots__ = ("_handle", "_path")
+
+    def __init__(self, path: str, handle: Handle) -> None:
+        self._path = path
+        self._handle: Handle | None = handle
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def handle(self) -> Handle:
+        if self._handle is None:
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} is closed")
+        return self._handle
+
+    def size(self) -> int:
+        return os.fstat(self.handle.fd).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        fd = self.handle.fd
+        try:
+            data = os.pread(fd, size, position)
+            if len(data) == size or not data:
+                return data
+            # The kernel may return less than there is, above all for very large reads.
+            parts = [data]
+            got = len(data)
+            while got < size and (data := os.pread(fd, size - got, position + got)):
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+        except OSError as error:
+            _refuse("read", self._path, error)
+
+    def write(self, position: int, data: Buffer) -> None:
+        fd = self.handle.fd
+        try:
+            written = os.pwrite(fd, data, position)
+            if written < len(data):
+                view = memoryview(data).cast("B")
+                while written < len(view):
+                    written += os.pwrite(fd, view[written:], position + written)
+        except OSError as error:
+            _refuse("write", self._path, error)
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self.handle.fd, size)
+        except OSError as error:
+            _refuse("truncate", self._path, error)
+
+    def preallocate(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self.handle.fd, 0, size)
+        except OSError as error:
+            _refuse("preallocate", self._path, error)
+
+    def cached(self, position: int, size: int) -> bool:
+        fd = self.handle.fd
+        probe = bytearray(1)
+        last = position + size - 1
+        try:
+            for at in range(position, last, CACHE_PROBE_STEP):
+                os.preadv(fd, (probe,), at, os.RWF_NOWAIT)
+            os.preadv(fd, (probe,), last, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # A file system without RWF_NOWAIT cannot say; do not stop serving for that.
+        return True
+
+    def prefetch(self, position: int, size: int) -> None:
+        fd = self.handle.fd
+        try:
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
+            for at in range(position, position + size, CACHE_PROBE_STEP):
+                os.pread(fd, 1, at)
+            os.pread(fd, 1, position + size - 1)
+        except OSError as error:
+            _refuse("read", self._path, error)
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self.handle.fd)
+        except OSError as error:
+            _refuse("sync", self._path, error)
+
+    def close(self) -> None:
+        self._handle = None
+
+
+class SystemDisk:
+    """Stateless but for the lock files that this process holds (POSIX locks do not exclude their own process)."""
+
+    _locked: set[str] = set()  # noqa: RUF012  One table for the whole process is the point.
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return SystemFile(path, Handle(os.open(path, flags, _FILE_MODE)))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            _refuse("open", path, error)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            _refuse("list", path, error)
+
+    def make_dirs(self, path: str) -> None:
+        try:
+            os.makedirs(path, mode=_DIRECTORY_MODE, exist_ok=True)
+        except OSError as error:
+            _refuse("create", path, error)
+
+    def rename(self, source: str, target: str) -> None:
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            _refuse("rename", source, error)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _refuse("remove", path, error)
+
+    def remove_tree(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _refuse("remove", path, error)
+
+    def sync_dir(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            _refuse("sync", path, error)
+
+    def file_size(self, path: str) -> int:
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            _refuse("stat", path, error)
+
+    def read_file(self, path: str) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            _refuse("read", path, error)
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            _refuse("write", temporary, error)
+        self.rename(temporary, path)
+        self.sync_dir(os.path.dirname(path) or ".")
+
+    def space(self, path: str) -> tuple[int, int]:
+        try:
+            volume = os.statvfs(path)
+        except OSError as error:
+            _refuse("stat", path, error)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def lock(self, path: str) -> Callable[[], None]:
+        real = os.path.realpath(path)
+        if real in self._locked:
+            raise BlockingIOError(f"{path} is locked")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        except OSError as error:
+            _refuse("open", path, error)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise BlockingIOError(f"{path} is locked") from error
+        self._locked.add(real)
+
+        def release() -> None:
+            if real in self._locked:
+                self._locked.discard(real)
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+        return release
+
+
+class VolatileFile(SystemFile):
+    __slots__ = ()
+
+    def sync(self) -> None:
+        pass
+
+
+class VolatileDisk(SystemDisk):
+    """A disk for data that nobody will miss after a crash: the same files, never synced."""
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        return VolatileFile(path, super().open(path, create=create).handle)
+
+    def sync_dir(self, path: str) -> None:
+        pass
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        try:
+            with open(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "wb"
+            ) as file:
+                file.write(data)
+        except OSError as error:
+            _refuse("write", temporary, error)
+        self.rename(temporary, path)

@@ -1,0 +1,111 @@
+"""One wheel of timers for everything that waits: purgatories, sessions, throttles, periodic work.
+
+A timer costs a list append, and its cancellation one attribute; the event loop sees a single handle, the next tick on
+which something is due. Ticks are milliseconds, as all of Kafka's timeouts are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+from ottla.runtime.seams import Clock
+
+_LATE_ENOUGH = 0.0005
+"""Seconds added to a tick, so that a loop which wakes a hair early does not find nothing due and sleep again."""
+
+
+class Timer:
+    """Something that will be called once, unless it is cancelled."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self._call = None
+
+    def _fire(self) -> None:
+        if self._call is not None:
+            call, self._call = self._call, None
+            call()
+
+
+class TimerWheel:
+    """Owned by one event loop; `after` may be called from inside a timer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._slots: dict[int, list[Timer]] = {}
+        self._ticks: list[int] = []
+        self._handle: asyncio.TimerHandle | None = None
+        self._armed_tick = 0
+        self._closed = False
+
+    def after(self, delay_ms: float, call: Callable[[], None]) -> Timer:
+        timer = Timer(call)
+        tick = int(self._clock.monotonic() * 1000 + delay_ms) + 1
+        slot = self._slots.get(tick)
+        if slot is None:
+            self._slots[tick] = [timer]
+            heapq.heappush(self._ticks, tick)
+            if self._ticks[0] == tick:
+                self._arm()
+        else:
+            slot.append(timer)
+        return timer
+
+    def every(self, period_ms: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Call again and again, `period_ms` after the last call returned; the result stops it."""
+        stopped = False
+
+        def again() -> None:
+            if stopped:
+                return
+            try:
+                call()
+            finally:
+                self.after(period_ms, again)
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+
+        self.after(period_ms, again)
+        return stop
+
+    def close(self) -> None:
+        self._closed = True
+        self._slots.clear()
+        self._ticks.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _arm(self) -> None:
+        if self._closed or not self._ticks:
+            return
+        tick = self._ticks[0]
+        if self._handle is not None:
+            if self._armed_tick == tick:
+                return
+            self._handle.cancel()
+        loop = asyncio.get_running_loop()
+        delay = tick / 1000 - self._clock.monotonic() + _LATE_ENOUGH
+        self._armed_tick = tick
+        self._handle = loop.call_later(max(0.0, delay), self._turn)
+
+    def _turn(self) -> None:
+        self._handle = None
+        now = int(self._clock.monotonic() * 1000)
+        due: list[Timer] = []
+        while self._ticks and self._ticks[0] <= now:
+            due.extend(self._slots.pop(heapq.heappop(self._ticks)))
+        for timer in due:
+            try:
+                timer._fire()
+            except Exception as error:
+                # One bad timer must not take the others of its tick with it.
+                asyncio.get_running_loop().call_exception_handler({"message": "a timer failed", "exception": error})
+        self._arm()

@@ -1,0 +1,104 @@
+"""The real disk keeps the promises of its seam."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.runtime import DiskError
+from ottla.runtime.disk import SystemDisk
+
+
+def test_what_is_written_by_position_is_read_by_position(tmp_path: Path) -> None:
+    file = SystemDisk().open(str(tmp_path / "log"), create=True)
+    file.write(0, b"abcdef")
+    file.write(3, memoryview(b"XYZ!"))
+    assert file.read(0, 100) == b"abcXYZ!"
+    assert file.read(5, 2) == b"Z!"
+    assert file.read(7, 5) == b""
+    assert file.size() == 7
+
+
+def test_files_and_directories_are_private_to_their_owner(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    disk.make_dirs(str(tmp_path / "a" / "b"))
+    disk.open(str(tmp_path / "a" / "b" / "log"), create=True)
+    disk.write_atomically(str(tmp_path / "a" / "b" / "checkpoint"), b"0\n0\n")
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "a" / "b" / "log").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "a" / "b" / "checkpoint").stat().st_mode & 0o077 == 0
+
+
+def test_opening_what_is_not_there_is_a_plain_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        SystemDisk().open(str(tmp_path / "nothing"))
+
+
+def test_a_refusal_of_the_system_is_a_disk_error_that_names_the_path(tmp_path: Path) -> None:
+    file = SystemDisk().open(str(tmp_path / "log"), create=True)
+    file.close()
+    with pytest.raises(DiskError, match="log is closed"):
+        file.write(0, b"x")
+    with pytest.raises(DiskError, match="cannot open"):
+        SystemDisk().open(str(tmp_path))
+
+
+def test_an_atomic_write_replaces_the_file_and_leaves_no_trace(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    path = str(tmp_path / "checkpoint")
+    disk.write_atomically(path, b"old")
+    disk.write_atomically(path, b"new")
+    assert disk.read_file(path) == b"new"
+    assert disk.list(str(tmp_path)) == ["checkpoint"]
+
+
+def test_a_handle_keeps_the_descriptor_of_a_closed_and_removed_file(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    path = str(tmp_path / "00000000000000000000.log")
+    file = disk.open(path, create=True)
+    file.write(0, b"still being sent")
+    handle = file.handle
+    file.close()
+    disk.remove(path)
+    assert os.pread(handle.fd, 100, 0) == b"still being sent"
+    fd = handle.fd
+    del handle
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_a_lock_excludes_this_process_and_others_until_it_is_released(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    path = str(tmp_path / ".lock")
+    release = disk.lock(path)
+    with pytest.raises(BlockingIOError):
+        disk.lock(path)
+    attempt = (
+        "import sys; from ottla.runtime.disk import SystemDisk\n"
+        "try: SystemDisk().lock(sys.argv[1])\n"
+        "except BlockingIOError: sys.exit(3)"
+    )
+    assert subprocess.run([sys.executable, "-c", attempt, path]).returncode == 3
+    release()
+    assert subprocess.run([sys.executable, "-c", attempt, path]).returncode == 0
+    disk.lock(path)()
+
+
+def test_fresh_data_is_cached_and_can_be_prefetched(tmp_path: Path) -> None:
+    file = SystemDisk().open(str(tmp_path / "log"), create=True)
+    file.write(0, bytes(1 << 20))
+    file.prefetch(0, 1 << 20)
+    assert file.cached(0, 1 << 20)
+
+
+def test_preallocation_grows_the_file_and_truncation_cuts_it(tmp_path: Path) -> None:
+    file = SystemDisk().open(str(tmp_path / "log"), create=True)
+    file.preallocate(4096)
+    assert file.size() == 4096
+    file.truncate(10)
+    assert file.size() == 10
+    file.sync()

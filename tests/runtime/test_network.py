@@ -1,0 +1,190 @@
+"""Real sockets behind the network seam: order, files, back-pressure, and the ends of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla.runtime import Connection
+from ottla.runtime.disk import SystemDisk
+from ottla.runtime.network import WRITE_HIGH_WATER_BYTES, SocketListener, SocketNetwork
+
+
+class Recorder:
+    """A handler that keeps what happened."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.received = bytearray()
+        self.events: list[str] = []
+        self._view = memoryview(bytearray(4096))
+
+    def connection_made(self, connection: Connection) -> None:
+        self.connection = connection
+        self.events.append("made")
+
+    def get_buffer(self) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, size: int) -> None:
+        self.received += self._view[:size]
+
+    def write_blocked(self) -> None:
+        self.events.append("blocked")
+
+    def write_resumed(self) -> None:
+        self.events.append("resumed")
+
+    def connection_lost(self) -> None:
+        self.events.append("lost")
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[SocketListener, list[Recorder]]]:
+    accepted: list[Recorder] = []
+
+    def accept() -> Recorder:
+        accepted.append(Recorder())
+        return accepted[-1]
+
+    listener = await SocketNetwork().listen("127.0.0.1", 0, accept)
+    listener.start()
+    try:
+        yield listener, accepted
+    finally:
+        listener.close()
+        for recorder in accepted:
+            if recorder.connection is not None:
+                recorder.connection.abort()
+
+
+@asynccontextmanager
+async def dialed(listener: SocketListener) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*listener.address)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def until(condition: object) -> None:
+    assert callable(condition)
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+async def test_bytes_go_both_ways() -> None:
+    async with listening() as (listener, accepted):
+        async with dialed(listener) as (reader, writer):
+            writer.write(b"hello")
+            await until(lambda: accepted and bytes(accepted[0].received) == b"hello")
+            assert accepted[0].connection is not None
+            accepted[0].connection.write(b"world")
+            assert await reader.readexactly(5) == b"world"
+        await until(lambda: accepted[0].events == ["made", "lost"])
+
+
+async def test_bytes_and_file_spans_leave_in_order_however_slowly_they_are_read(tmp_path: Path) -> None:
+    file = SystemDisk().open(str(tmp_path / "segment"), create=True)
+    content = hashlib.shake_256(b"seed").digest(3 << 20)
+    file.write(0, content)
+    async with listening() as (listener, accepted), dialed(listener) as (reader, _writer):
+        await until(lambda: accepted and accepted[0].connection is not None)
+        connection = accepted[0].connection
+        assert connection is not None
+        expected = b""
+        for index in range(30):
+            head = b"head %d " % index
+            connection.write(head, True)
+            connection.write_file_span(file, index * 1000, 400_000)
+            expected += head + content[index * 1000 : index * 1000 + 400_000]
+        connection.write(b"end")
+        expected += b"end"
+        assert "blocked" in accepted[0].events
+        file.close()
+        SystemDisk().remove(str(tmp_path / "segment"))
+        received = b""
+        while len(received) < len(expected):
+            received += await reader.read(65536)
+        assert received == expected
+        await until(lambda: accepted[0].events == ["made", "blocked", "resumed"])
+
+
+async def test_a_file_cut_short_under_a_response_ends_the_connection(tmp_path: Path) -> None:
+    file = SystemDisk().open(str(tmp_path / "segment"), create=True)
+    file.write(0, b"short")
+    async with listening() as (listener, accepted), dialed(listener) as (reader, _writer):
+        await until(lambda: accepted and accepted[0].connection is not None)
+        assert accepted[0].connection is not None
+        accepted[0].connection.write_file_span(file, 5, 100)
+        assert await reader.read() == b""
+        assert accepted[0].events == ["made", "lost"]
+
+
+async def test_closing_sends_what_is_queued_first() -> None:
+    async with listening() as (listener, accepted), dialed(listener) as (reader, _writer):
+        await until(lambda: accepted and accepted[0].connection is not None)
+        connection = accepted[0].connection
+        assert connection is not None
+        payload = bytes(8 * WRITE_HIGH_WATER_BYTES)
+        connection.write(payload)
+        connection.close()
+        connection.write(b"too late")
+        assert len(await reader.read()) == len(payload)
+
+
+async def test_reading_can_be_paused() -> None:
+    async with listening() as (listener, accepted), dialed(listener) as (_, writer):
+        await until(lambda: accepted and accepted[0].connection is not None)
+        connection = accepted[0].connection
+        assert connection is not None
+        connection.pause_reading()
+        writer.write(b"waits")
+        await asyncio.sleep(0.05)
+        assert not accepted[0].received
+        connection.resume_reading()
+        await until(lambda: bytes(accepted[0].received) == b"waits")
+
+
+async def test_a_port_in_use_is_an_os_error() -> None:
+    async with listening() as (listener, _):
+        with pytest.raises(OSError, match="in use"):
+            await SocketNetwork().listen(*listener.address, Recorder)
+
+
+async def test_peers_wait_in_the_backlog_until_the_listener_starts() -> None:
+    accepted: list[Recorder] = []
+
+    def accept() -> Recorder:
+        accepted.append(Recorder())
+        return accepted[-1]
+
+    listener = await SocketNetwork().listen("127.0.0.1", 0, accept)
+    peer = socket.create_connection(listener.address)
+    peer.sendall(b"early")
+    await asyncio.sleep(0.05)
+    assert not accepted
+    listener.start()
+    await until(lambda: accepted and bytes(accepted[0].received) == b"early")
+    peer.close()
+    await until(lambda: accepted[0].events[-1] == "lost")
+    listener.close()
+
+
+async def test_connecting_to_nobody_is_an_os_error() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(OSError):
+            await SocketNetwork().connect("127.0.0.1", unused.getsockname()[1], Recorder())

@@ -1,0 +1,89 @@
+"""The timer wheel: calls come in order, once, and not after a cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.timers import TimerWheel
+
+
+async def test_timers_fire_in_the_order_of_their_delays() -> None:
+    wheel = TimerWheel(SystemClock())
+    fired: list[int] = []
+    for delay in (30, 10, 20):
+        wheel.after(delay, lambda delay=delay: fired.append(delay))  # type: ignore[misc]
+    await asyncio.sleep(0.08)
+    assert fired == [10, 20, 30]
+
+
+async def test_a_cancelled_timer_does_not_fire() -> None:
+    wheel = TimerWheel(SystemClock())
+    fired: list[str] = []
+    wheel.after(5, lambda: fired.append("kept"))
+    wheel.after(5, lambda: fired.append("cancelled")).cancel()
+    await asyncio.sleep(0.03)
+    assert fired == ["kept"]
+
+
+async def test_an_earlier_timer_overtakes_the_one_that_the_loop_waits_for() -> None:
+    wheel = TimerWheel(SystemClock())
+    fired: list[str] = []
+    wheel.after(10_000, lambda: fired.append("late"))
+    wheel.after(5, lambda: fired.append("early"))
+    await asyncio.sleep(0.03)
+    assert fired == ["early"]
+    wheel.close()
+
+
+async def test_a_timer_that_fails_does_not_take_its_neighbours_with_it() -> None:
+    wheel = TimerWheel(SystemClock())
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    fired: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    wheel.after(5, fail)
+    wheel.after(5, lambda: fired.append("neighbour"))
+    await asyncio.sleep(0.03)
+    assert fired == ["neighbour"]
+    assert len(failures) == 1
+
+
+async def test_a_period_repeats_until_it_is_stopped() -> None:
+    wheel = TimerWheel(SystemClock())
+    fired: list[int] = []
+    stop = wheel.every(5, lambda: fired.append(1))
+    await asyncio.sleep(0.06)
+    stop()
+    count = len(fired)
+    assert count >= 2
+    await asyncio.sleep(0.03)
+    assert len(fired) == count
+
+
+async def test_a_period_can_stop_itself() -> None:
+    wheel = TimerWheel(SystemClock())
+    fired: list[int] = []
+
+    def once() -> None:
+        fired.append(1)
+        stop()
+
+    stop = wheel.every(2, once)
+    await asyncio.sleep(0.03)
+    assert fired == [1]
+
+
+@pytest.mark.parametrize("delay", [0, -5])
+async def test_a_delay_that_is_over_fires_at_the_next_turn(delay: int) -> None:
+    wheel = TimerWheel(SystemClock())
+    fired: list[int] = []
+    wheel.after(delay, lambda: fired.append(1))
+    assert fired == []
+    await asyncio.sleep(0.02)
+    assert fired == [1]
