@@ -1,0 +1,1 @@
+"""Tools of development; nothing here is part of the installed package."""
