@@ -1,0 +1,740 @@
+/* The work on every byte of a record batch: CRC-32C, the 61-byte header, and the walk over the records.
+ *
+ * Each function here has a twin of the same name and behaviour in _pure.py, which serves where there is no compiler;
+ * the tests hold one against the other. Everything reads from a buffer that a client filled: every length is compared
+ * with the bytes that are left, as a subtraction that cannot overflow, before a pointer moves.
+ *
+ * The GIL is kept: a batch takes microseconds, and one event loop owns all state.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define HAVE_X86_CRC 1
+#include <immintrin.h>
+#elif defined(__ARM_FEATURE_CRC32)
+#define HAVE_ARM_CRC 1
+#include <arm_acle.h>
+#endif
+
+/* ---- CRC-32C ------------------------------------------------------------------------------------------------- */
+
+#define POLYNOMIAL 0x82F63B78u /* Castagnoli's, bits reversed: the lowest bit is the highest power. */
+
+typedef uint32_t (*crc_function)(uint32_t state, const uint8_t *data, size_t size);
+
+static uint32_t crc_table[8][256];
+
+static void
+make_crc_table(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t state = byte;
+        for (int bit = 0; bit < 8; bit++) {
+            state = (state >> 1) ^ (state & 1 ? POLYNOMIAL : 0);
+        }
+        crc_table[0][byte] = state;
+    }
+    for (int slice = 1; slice < 8; slice++) {
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t before = crc_table[slice - 1][byte];
+            crc_table[slice][byte] = (before >> 8) ^ crc_table[0][before & 0xFF];
+        }
+    }
+}
+
+/* Eight bytes a step, each through the table for its distance from the end of the step. */
+static uint32_t
+crc_by_table(uint32_t state, const uint8_t *data, size_t size)
+{
+    for (; size >= 8; data += 8, size -= 8) {
+        uint32_t mixed = state ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16
+                                  | (uint32_t)data[3] << 24);
+        state = crc_table[7][mixed & 0xFF] ^ crc_table[6][mixed >> 8 & 0xFF] ^ crc_table[5][mixed >> 16 & 0xFF]
+                ^ crc_table[4][mixed >> 24] ^ crc_table[3][data[4]] ^ crc_table[2][data[5]] ^ crc_table[1][data[6]]
+                ^ crc_table[0][data[7]];
+    }
+    for (; size > 0; data++, size--) {
+        state = (state >> 8) ^ crc_table[0][(state ^ *data) & 0xFF];
+    }
+    return state;
+}
+
+#ifdef HAVE_X86_CRC
+
+/* The instruction takes three cycles and can start every cycle, so three streams run side by side. Their states are
+ * joined by multiplying with a power of x: a state that stands n bytes before another is worth x^8n as much. The
+ * carry-less product of two reversed 32-bit numbers, put through the CRC instruction, comes out multiplied by x^33. */
+#define LONG_STREAM 2048
+#define SHORT_STREAM 128
+
+static uint64_t join_long[2], join_short[2];
+
+/* x to the given power, modulo the polynomial, bits reversed. */
+static uint64_t
+power_of_x(int exponent)
+{
+    uint32_t value = 0x80000000u;
+    while (exponent-- > 0) {
+        value = (value >> 1) ^ (value & 1 ? POLYNOMIAL : 0);
+    }
+    return value;
+}
+
+static void
+make_joins(void)
+{
+    join_long[0] = power_of_x(8 * LONG_STREAM - 33);
+    join_long[1] = power_of_x(16 * LONG_STREAM - 33);
+    join_short[0] = power_of_x(8 * SHORT_STREAM - 33);
+    join_short[1] = power_of_x(16 * SHORT_STREAM - 33);
+}
+
+static inline uint64_t
+load64(const uint8_t *data)
+{
+    uint64_t value;
+    memcpy(&value, data, sizeof value);
+    return value;
+}
+
+__attribute__((target("sse4.2,pclmul"))) static inline uint32_t
+join_streams(uint32_t first, uint32_t second, uint32_t third, const uint64_t join[2])
+{
+    __m128i left = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)first), _mm_cvtsi64_si128((long long)join[1]), 0);
+    __m128i right = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)second), _mm_cvtsi64_si128((long long)join[0]), 0);
+    uint64_t product = (uint64_t)_mm_cvtsi128_si64(_mm_xor_si128(left, right));
+    return (uint32_t)_mm_crc32_u64(0, product) ^ third;
+}
+
+__attribute__((target("sse4.2,pclmul"))) static inline uint32_t
+crc_three_streams(uint32_t state, const uint8_t *data, size_t stream, const uint64_t join[2])
+{
+    uint64_t first = state, second = 0, third = 0;
+    for (size_t at = 0; at < stream; at += 8) {
+        first = _mm_crc32_u64(first, load64(data + at));
+        second = _mm_crc32_u64(second, load64(data + stream + at));
+        third = _mm_crc32_u64(third, load64(data + 2 * stream + at));
+    }
+    return join_streams((uint32_t)first, (uint32_t)second, (uint32_t)third, join);
+}
+
+__attribute__((target("sse4.2,pclmul"))) static uint32_t
+crc_by_sse42(uint32_t state, const uint8_t *data, size_t size)
+{
+    for (; size >= 3 * LONG_STREAM; data += 3 * LONG_STREAM, size -= 3 * LONG_STREAM) {
+        state = crc_three_streams(state, data, LONG_STREAM, join_long);
+    }
+    for (; size >= 3 * SHORT_STREAM; data += 3 * SHORT_STREAM, size -= 3 * SHORT_STREAM) {
+        state = crc_three_streams(state, data, SHORT_STREAM, join_short);
+    }
+    for (; size >= 8; data += 8, size -= 8) {
+        state = (uint32_t)_mm_crc32_u64(state, load64(data));
+    }
+    for (; size > 0; data++, size--) {
+        state = _mm_crc32_u8(state, *data);
+    }
+    return state;
+}
+
+#elif defined(HAVE_ARM_CRC)
+
+static uint32_t
+crc_by_arm(uint32_t state, const uint8_t *data, size_t size)
+{
+    for (; size >= 8; data += 8, size -= 8) {
+        uint64_t value;
+        memcpy(&value, data, sizeof value);
+        state = __crc32cd(state, value);
+    }
+    for (; size > 0; data++, size--) {
+        state = __crc32cb(state, *data);
+    }
+    return state;
+}
+
+#endif
+
+static crc_function crc_update = crc_by_table;
+
+static const char *
+choose_crc(void)
+{
+#ifdef HAVE_X86_CRC
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) {
+        make_joins();
+        crc_update = crc_by_sse42;
+        return "sse4.2";
+    }
+#elif defined(HAVE_ARM_CRC)
+    crc_update = crc_by_arm;
+    return "arm";
+#endif
+    crc_update = crc_by_table;
+    return "table";
+}
+
+static inline uint32_t
+crc32c_of(const uint8_t *data, size_t size)
+{
+    return ~crc_update(0xFFFFFFFFu, data, size);
+}
+
+/* ---- The header ---------------------------------------------------------------------------------------------- */
+
+#define HEADER_SIZE 61
+#define LOG_OVERHEAD 12
+#define ATTRIBUTES_AT 21
+#define TRANSACTIONAL_FLAG 0x10
+#define FIELD_COUNT 13
+
+typedef struct {
+    int64_t base_offset;
+    int32_t batch_length;
+    int32_t leader_epoch;
+    int8_t magic;
+    uint32_t crc;
+    int16_t attributes;
+    int32_t last_offset_delta;
+    int64_t base_timestamp;
+    int64_t max_timestamp;
+    int64_t producer_id;
+    int16_t producer_epoch;
+    int32_t base_sequence;
+    int32_t record_count;
+} header_fields;
+
+static inline uint16_t
+big16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+static inline uint32_t
+big32(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static inline uint64_t
+big64(const uint8_t *at)
+{
+    return (uint64_t)big32(at) << 32 | big32(at + 4);
+}
+
+static void
+read_fields(const uint8_t *at, header_fields *header)
+{
+    header->base_offset = (int64_t)big64(at);
+    header->batch_length = (int32_t)big32(at + 8);
+    header->leader_epoch = (int32_t)big32(at + 12);
+    header->magic = (int8_t)at[16];
+    header->crc = big32(at + 17);
+    header->attributes = (int16_t)big16(at + 21);
+    header->last_offset_delta = (int32_t)big32(at + 23);
+    header->base_timestamp = (int64_t)big64(at + 27);
+    header->max_timestamp = (int64_t)big64(at + 35);
+    header->producer_id = (int64_t)big64(at + 43);
+    header->producer_epoch = (int16_t)big16(at + 51);
+    header->base_sequence = (int32_t)big32(at + 53);
+    header->record_count = (int32_t)big32(at + 57);
+}
+
+/* A tuple of the given subclass (BatchHeader), filled in order. */
+static PyObject *
+header_object(PyObject *type, const header_fields *header)
+{
+    PyObject *result = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, FIELD_COUNT);
+    if (result == NULL) {
+        return NULL;
+    }
+    const long long fields[FIELD_COUNT] = {
+        header->base_offset,    header->batch_length,  header->leader_epoch,      header->magic,
+        header->crc,            header->attributes,    header->last_offset_delta, header->base_timestamp,
+        header->max_timestamp,  header->producer_id,   header->producer_epoch,    header->base_sequence,
+        header->record_count,
+    };
+    for (Py_ssize_t index = 0; index < FIELD_COUNT; index++) {
+        PyObject *value = PyLong_FromLongLong(fields[index]);
+        if (value == NULL) {
+            Py_DECREF(result);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(result, index, value);
+    }
+    return result;
+}
+
+static int
+is_tuple_type(PyObject *type)
+{
+    if (PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type)) {
+        return 1;
+    }
+    PyErr_SetString(PyExc_TypeError, "the header's type must be a named tuple");
+    return 0;
+}
+
+/* ---- The walk over the records ------------------------------------------------------------------------------- */
+
+/* What can be wrong with the records; the numbers are `Flaw`'s in validate.py. */
+enum {
+    FLAW_NONE = 0,
+    FLAW_CUT = 1,           /* a record, or its length, runs past the end of the batch */
+    FLAW_VARINT = 2,        /* a varint is too long */
+    FLAW_FIELD = 3,         /* a field runs past the end of its record */
+    FLAW_OFFSET = 4,        /* offset deltas do not count 0, 1, 2 … */
+    FLAW_HEADER_COUNT = 5,  /* a negative number of record headers, or more than there are bytes */
+    FLAW_HEADER_KEY = 6,    /* a record header without a key */
+    FLAW_LENGTH = 7,        /* a record is longer than its fields */
+    FLAW_TRAILING = 8,      /* bytes follow the last record */
+};
+
+enum { OFFENCE_KEYLESS = 1, OFFENCE_TIMESTAMP = 2 };
+
+typedef struct {
+    int32_t record_count;
+    int64_t base_timestamp;
+    int64_t fixed_timestamp; /* of every record, when the batch has log append time */
+    int has_fixed_timestamp;
+    int64_t oldest, newest; /* the timestamps that pass, both included; -1 always does */
+    int need_keys;
+} walk_rules;
+
+typedef struct {
+    int flaw;
+    int32_t index; /* of the record with the flaw */
+    int64_t max_timestamp;
+    int32_t max_index;
+    int offended;
+} walk_result;
+
+/* Reads seven bits a byte from *at, never at or past `end`. 0, or the flaw: FLAW_FIELD where bytes run out. As in
+ * Kafka, what does not fit 32 or 64 bits is dropped. */
+static inline int
+read_varint(const uint8_t **at, const uint8_t *end, int32_t *value)
+{
+    const uint8_t *next = *at;
+    if (next == end) {
+        return FLAW_FIELD;
+    }
+    uint32_t raw = *next++;
+    if (raw >= 0x80) {
+        raw &= 0x7F;
+        for (int shift = 7;; shift += 7) {
+            if (next == end) {
+                return FLAW_FIELD;
+            }
+            uint32_t byte = *next++;
+            raw |= (byte & 0x7F) << shift;
+            if (byte < 0x80) {
+                break;
+            }
+            if (shift == 28) {
+                return FLAW_VARINT;
+            }
+        }
+    }
+    *value = (int32_t)((raw >> 1) ^ (0u - (raw & 1)));
+    *at = next;
+    return FLAW_NONE;
+}
+
+static inline int
+read_varlong(const uint8_t **at, const uint8_t *end, int64_t *value)
+{
+    const uint8_t *next = *at;
+    if (next == end) {
+        return FLAW_FIELD;
+    }
+    uint64_t raw = *next++;
+    if (raw >= 0x80) {
+        raw &= 0x7F;
+        for (int shift = 7;; shift += 7) {
+            if (next == end) {
+                return FLAW_FIELD;
+            }
+            uint64_t byte = *next++;
+            raw |= (byte & 0x7F) << shift;
+            if (byte < 0x80) {
+                break;
+            }
+            if (shift == 63) {
+                return FLAW_VARINT;
+            }
+        }
+    }
+    *value = (int64_t)((raw >> 1) ^ (0u - (raw & 1)));
+    *at = next;
+    return FLAW_NONE;
+}
+
+/* A length and that many bytes; any negative length is null, as in Kafka. */
+static inline int
+skip_bytes(const uint8_t **at, const uint8_t *end, int32_t *length)
+{
+    int flaw = read_varint(at, end, length);
+    if (flaw != FLAW_NONE) {
+        return flaw;
+    }
+    if (*length > 0) {
+        if (*length > end - *at) {
+            return FLAW_FIELD;
+        }
+        *at += *length;
+    }
+    return FLAW_NONE;
+}
+
+static int
+skip_headers(const uint8_t **at, const uint8_t *end)
+{
+    int32_t count, length;
+    int flaw = read_varint(at, end, &count);
+    if (flaw != FLAW_NONE) {
+        return flaw;
+    }
+    if (count < 0 || count > end - *at) {
+        return FLAW_HEADER_COUNT;
+    }
+    for (; count > 0; count--) {
+        if ((flaw = skip_bytes(at, end, &length)) != FLAW_NONE) {
+            return flaw;
+        }
+        if (length < 0) {
+            return FLAW_HEADER_KEY;
+        }
+        if ((flaw = skip_bytes(at, end, &length)) != FLAW_NONE) {
+            return flaw;
+        }
+    }
+    return FLAW_NONE;
+}
+
+static int
+add_offence(PyObject *offences, int32_t index, int kind, int64_t timestamp)
+{
+    PyObject *offence = Py_BuildValue("(iiL)", (int)index, kind, (long long)timestamp);
+    if (offence == NULL) {
+        return -1;
+    }
+    int failed = PyList_Append(offences, offence);
+    Py_DECREF(offence);
+    return failed;
+}
+
+/* Walks all records. Without a list for offences it stops at the first one, and `offended` says so. Negative only
+ * when Python ran out of memory. */
+static int
+walk_records(const uint8_t *at, const uint8_t *end, const walk_rules *rules, PyObject *offences, walk_result *result)
+{
+    int flaw = FLAW_NONE;
+    int32_t index;
+    result->max_timestamp = -1;
+    result->max_index = -1;
+    result->offended = 0;
+    for (index = 0; index < rules->record_count; index++) {
+        int32_t length, offset_delta, key_length, value_length;
+        int64_t timestamp_delta;
+        if ((flaw = read_varint(&at, end, &length)) != FLAW_NONE) {
+            flaw = flaw == FLAW_FIELD ? FLAW_CUT : flaw;
+            break;
+        }
+        if (length < 0 || length > end - at) {
+            flaw = FLAW_CUT;
+            break;
+        }
+        const uint8_t *record_end = at + length;
+        if (length == 0) {
+            flaw = FLAW_FIELD;
+            break;
+        }
+        at++; /* attributes, which no version has used */
+        if ((flaw = read_varlong(&at, record_end, &timestamp_delta)) != FLAW_NONE
+            || (flaw = read_varint(&at, record_end, &offset_delta)) != FLAW_NONE
+            || (flaw = skip_bytes(&at, record_end, &key_length)) != FLAW_NONE
+            || (flaw = skip_bytes(&at, record_end, &value_length)) != FLAW_NONE) {
+            break;
+        }
+        if (at < record_end && *at == 0) {
+            at++; /* no headers: nearly always */
+        } else if ((flaw = skip_headers(&at, record_end)) != FLAW_NONE) {
+            break;
+        }
+        if (at != record_end) {
+            flaw = FLAW_LENGTH;
+            break;
+        }
+        if (offset_delta != index) {
+            flaw = FLAW_OFFSET;
+            break;
+        }
+        int64_t timestamp = rules->has_fixed_timestamp
+                                ? rules->fixed_timestamp
+                                : (int64_t)((uint64_t)rules->base_timestamp + (uint64_t)timestamp_delta);
+        if (timestamp > result->max_timestamp) {
+            result->max_timestamp = timestamp;
+            result->max_index = index;
+        }
+        int offence = 0;
+        if (rules->need_keys && key_length < 0) {
+            offence = OFFENCE_KEYLESS;
+        } else if ((timestamp < rules->oldest || timestamp > rules->newest) && timestamp != -1) {
+            offence = OFFENCE_TIMESTAMP;
+        }
+        if (offence) {
+            result->offended = 1;
+            if (offences == NULL) {
+                return 0;
+            }
+            if (add_offence(offences, index, offence, timestamp) < 0) {
+                return -1;
+            }
+        }
+    }
+    if (flaw == FLAW_NONE && at != end) {
+        flaw = FLAW_TRAILING;
+    }
+    result->flaw = flaw;
+    result->index = index;
+    return 0;
+}
+
+/* ---- The module's functions ---------------------------------------------------------------------------------- */
+
+/* Bounds may lie outside 64 bits (now + a limit of 2^63 - 1): the nearest number does the same. */
+static int
+clipped(PyObject *number, int64_t *value)
+{
+    int overflow;
+    long long result = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (overflow) {
+        result = overflow > 0 ? INT64_MAX : INT64_MIN;
+    } else if (result == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    *value = result;
+    return 0;
+}
+
+static int
+expect(Py_ssize_t given, Py_ssize_t wanted)
+{
+    if (given != wanted) {
+        PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(crc32c_doc, "crc32c(buffer, start, end)\n--\n\nCRC-32C of buffer[start:end].");
+
+static PyObject *
+native_crc32c(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer view;
+    if (expect(count, 3) < 0) {
+        return NULL;
+    }
+    Py_ssize_t start = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if (start < 0 || end < start || end > view.len) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "the range lies outside the buffer");
+        return NULL;
+    }
+    uint32_t crc = crc32c_of((const uint8_t *)view.buf + start, (size_t)(end - start));
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(crc);
+}
+
+PyDoc_STRVAR(crc_matches_doc,
+             "crc_matches(buffer, position, size)\n--\n\n"
+             "Does the batch of `size` bytes at `position` lie in `buffer` and match its CRC?");
+
+static PyObject *
+native_crc_matches(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer view;
+    if (expect(count, 3) < 0) {
+        return NULL;
+    }
+    int64_t position, size;
+    if (clipped(args[1], &position) < 0 || clipped(args[2], &size) < 0
+        || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    int matches = 0;
+    if (position >= 0 && position <= view.len && size >= HEADER_SIZE && size <= view.len - position) {
+        const uint8_t *batch = (const uint8_t *)view.buf + position;
+        matches = big32(batch + 17) == crc32c_of(batch + ATTRIBUTES_AT, (size_t)(size - ATTRIBUTES_AT));
+    }
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(matches);
+}
+
+PyDoc_STRVAR(parse_header_doc,
+             "parse_header(kind, buffer, position)\n--\n\n"
+             "The thirteen fields at `position`; ValueError when fewer than 61 bytes are there.");
+
+static PyObject *
+native_parse_header(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer view;
+    header_fields header;
+    int64_t position;
+    if (expect(count, 3) < 0 || !is_tuple_type(args[0]) || clipped(args[2], &position) < 0
+        || PyObject_GetBuffer(args[1], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if (position < 0 || position > view.len || view.len - position < HEADER_SIZE) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "too few bytes for a batch header");
+        return NULL;
+    }
+    read_fields((const uint8_t *)view.buf + position, &header);
+    PyBuffer_Release(&view);
+    return header_object(args[0], &header);
+}
+
+PyDoc_STRVAR(walk_doc,
+             "walk(body, record_count, base_timestamp, fixed_timestamp, oldest, newest, need_keys)\n--\n\n"
+             "Check every record: (flaw, index of its record, max timestamp, index of that, offences).");
+
+static PyObject *
+native_walk(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer view;
+    walk_rules rules;
+    walk_result result;
+    int64_t record_count;
+    if (expect(count, 7) < 0 || clipped(args[1], &record_count) < 0 || clipped(args[2], &rules.base_timestamp) < 0) {
+        return NULL;
+    }
+    if (record_count < 0 || record_count > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "the record count is out of range");
+        return NULL;
+    }
+    rules.record_count = (int32_t)record_count;
+    rules.has_fixed_timestamp = args[3] != Py_None;
+    rules.fixed_timestamp = -1;
+    if ((rules.has_fixed_timestamp && clipped(args[3], &rules.fixed_timestamp) < 0)
+        || clipped(args[4], &rules.oldest) < 0 || clipped(args[5], &rules.newest) < 0) {
+        return NULL;
+    }
+    rules.need_keys = PyObject_IsTrue(args[6]);
+    if (rules.need_keys < 0 || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    PyObject *offences = PyList_New(0), *answer = NULL;
+    const uint8_t *body = view.buf;
+    if (offences != NULL && walk_records(body, body + view.len, &rules, offences, &result) == 0) {
+        answer = Py_BuildValue("(iiLiO)", result.flaw, (int)result.index, (long long)result.max_timestamp,
+                               (int)result.max_index, offences);
+    }
+    Py_XDECREF(offences);
+    PyBuffer_Release(&view);
+    return answer;
+}
+
+PyDoc_STRVAR(check_doc,
+             "check(kind, batch, oldest, newest, need_keys)\n--\n\n"
+             "The header of a produced batch that can be appended as it is, or None where something needs a closer "
+             "look.");
+
+static PyObject *
+native_check(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer view;
+    header_fields header;
+    walk_rules rules;
+    walk_result result;
+    if (expect(count, 5) < 0 || !is_tuple_type(args[0]) || clipped(args[2], &rules.oldest) < 0
+        || clipped(args[3], &rules.newest) < 0) {
+        return NULL;
+    }
+    rules.need_keys = PyObject_IsTrue(args[4]);
+    if (rules.need_keys < 0 || PyObject_GetBuffer(args[1], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    int plain = 0;
+    const uint8_t *batch = view.buf;
+    if (view.len >= HEADER_SIZE) {
+        read_fields(batch, &header);
+        if (header.magic == 2 && (int64_t)header.batch_length + LOG_OVERHEAD == view.len && header.base_offset == 0
+            && (header.attributes & ~TRANSACTIONAL_FLAG) == 0 && header.record_count > 0
+            && header.last_offset_delta == header.record_count - 1
+            && (header.producer_id < 0 || header.base_sequence >= 0)
+            && header.crc == crc32c_of(batch + ATTRIBUTES_AT, (size_t)(view.len - ATTRIBUTES_AT))) {
+            rules.record_count = header.record_count;
+            rules.base_timestamp = header.base_timestamp;
+            rules.has_fixed_timestamp = 0;
+            rules.fixed_timestamp = -1;
+            result.flaw = FLAW_NONE;
+            walk_records(batch + HEADER_SIZE, batch + view.len, &rules, NULL, &result);
+            plain = !result.offended && result.flaw == FLAW_NONE && result.max_timestamp == header.max_timestamp;
+        }
+    }
+    PyBuffer_Release(&view);
+    if (!plain) {
+        Py_RETURN_NONE;
+    }
+    return header_object(args[0], &header);
+}
+
+PyDoc_STRVAR(crc32c_by_table_doc,
+             "crc32c_by_table(buffer)\n--\n\nCRC-32C without the processor's instruction, for tests to compare.");
+
+static PyObject *
+native_crc32c_by_table(PyObject *Py_UNUSED(module), PyObject *buffer)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    uint32_t crc = ~crc_by_table(0xFFFFFFFFu, view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(crc);
+}
+
+static PyMethodDef methods[] = {
+    {"crc32c", (PyCFunction)(void (*)(void))native_crc32c, METH_FASTCALL, crc32c_doc},
+    {"crc_matches", (PyCFunction)(void (*)(void))native_crc_matches, METH_FASTCALL, crc_matches_doc},
+    {"parse_header", (PyCFunction)(void (*)(void))native_parse_header, METH_FASTCALL, parse_header_doc},
+    {"walk", (PyCFunction)(void (*)(void))native_walk, METH_FASTCALL, walk_doc},
+    {"check", (PyCFunction)(void (*)(void))native_check, METH_FASTCALL, check_doc},
+    {"crc32c_by_table", native_crc32c_by_table, METH_O, crc32c_by_table_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+module_exec(PyObject *module)
+{
+    make_crc_table();
+    return PyModule_AddStringConstant(module, "CRC_BY", choose_crc());
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "ottla.records._native",
+    .m_doc = "The work on every byte of a record batch, compiled. The twin of ottla.records._pure.",
+    .m_size = 0,
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,103 @@
+"""The work on every byte of a batch, in Python: what `_native` does where there is no compiler.
+
+Each function has a twin of the same name and behaviour in `_native.c`; the tests hold one against the other. The walk
+over the records, where Python must be clever to be quick, has a module of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING
+
+from ottla.records._walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.records.batch import BatchHeader, Buffer
+
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CRC = struct.Struct(">I")
+_HEADER_SIZE = 61
+_LOG_OVERHEAD = 12
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21
+_TRANSACTIONAL_FLAG = 0x10
+
+
+def _load_crc() -> Callable[[Buffer, int], int]:
+    """The `crc32c` package's function, without its package: that one reads its own metadata, some 60 ms at start."""
+    package = find_spec("crc32c")
+    if package is not None and package.submodule_search_locations is not None:
+        spec = PathFinder.find_spec("_crc32c", package.submodule_search_locations)
+        if spec is not None and spec.loader is not None:
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            function: Callable[[Buffer, int], int] = module.crc32c
+            return function
+    from crc32c import crc32c as plain
+
+    return plain
+
+
+_crc32c = _load_crc()
+
+
+def crc32c(buffer: Buffer, start: int, end: int) -> int:
+    """CRC-32C of `buffer[start:end]`."""
+    view = memoryview(buffer)
+    if start < 0 or end < start or end > len(view):
+        raise ValueError("the range lies outside the buffer")
+    return _crc32c(view[start:end], 0)
+
+
+def crc_matches(buffer: Buffer, position: int, size: int) -> bool:
+    """Does the batch of `size` bytes at `position` lie in `buffer` and match its CRC?"""
+    view = memoryview(buffer)
+    end = position + size
+    if position < 0 or size < _HEADER_SIZE or end > len(view):
+        return False
+    stored: int = _CRC.unpack_from(view, position + _CRC_POSITION)[0]
+    return _crc32c(view[position + _ATTRIBUTES_POSITION : end], 0) == stored
+
+
+def parse_header(kind: type[BatchHeader], buffer: Buffer, position: int) -> BatchHeader:
+    """The thirteen fields at `position`; `ValueError` when fewer than 61 bytes are there."""
+    if position < 0:
+        raise ValueError("too few bytes for a batch header")
+    try:
+        return kind._make(_HEADER.unpack_from(buffer, position))
+    except struct.error:
+        raise ValueError("too few bytes for a batch header") from None
+
+
+def check(kind: type[BatchHeader], batch: Buffer, oldest: int, newest: int, need_keys: bool) -> BatchHeader | None:
+    """The header of a produced batch that can be appended as it is, or None where something needs a closer look."""
+    view = memoryview(batch)
+    if len(view) < _HEADER_SIZE:
+        return None
+    header = kind._make(_HEADER.unpack_from(view, 0))
+    count = header.record_count
+    if (
+        header.magic != 2
+        or header.batch_length + _LOG_OVERHEAD != len(view)
+        or header.base_offset != 0
+        or header.attributes & ~_TRANSACTIONAL_FLAG
+        or count <= 0
+        or header.last_offset_delta != count - 1
+        or (header.producer_id >= 0 and header.base_sequence < 0)
+        or _crc32c(view[_ATTRIBUTES_POSITION:], 0) != header.crc
+    ):
+        return None
+    flaw, _, max_timestamp, _, offences = walk(
+        view[_HEADER_SIZE:], count, header.base_timestamp, None, oldest, newest, need_keys
+    )
+    if flaw or offences or max_timestamp != header.max_timestamp:
+        return None
+    return header
+
+
+__all__ = ["check", "crc32c", "crc_matches", "parse_header", "walk"]
