@@ -1,0 +1,12 @@
+"""The active controller: decides what the cluster's metadata becomes, as records.
+
+`controller.Controller` is the one door: every request is Kafka's request message and every result its response, so
+that the same methods serve the node itself and what other nodes forward. A request *generates* records from the newest
+state; the driver (`broker/control/controller_driver.py`) appends them, has the controller *replay* them at once
+(`speculation.py`), and sends the response when they are committed. Replaying is `metadata`'s affair and the same on
+every node; a manager here never changes metadata by itself.
+
+Managers: `cluster_control` (brokers and controllers), `topic_control` and `leadership` (partitions), `config_control`,
+`feature_control`, `producer_id_control`; `activation` makes the first records of all. Pure: time is an argument, chance
+is a `Random` handed in.
+"""

@@ -1,0 +1,30 @@
+"""What the controller is configured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.config.node import NodeConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    node_id: int
+    cluster_id: str
+    session_timeout_ms: int
+    """`broker.session.timeout.ms`"""
+
+    default_partitions: int
+    default_replication_factor: int
+    delete_topic_enable: bool
+
+    @classmethod
+    def from_config(cls, config: NodeConfig, cluster_id: str) -> ControllerSettings:
+        return cls(
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            session_timeout_ms=config.get_int("broker.session.timeout.ms"),
+            default_partitions=config.get_int("num.partitions"),
+            default_replication_factor=config.get_int("default.replication.factor"),
+            delete_topic_enable=config.get_bool("delete.topic.enable"),
+        )

@@ -1,0 +1,345 @@
+"""Topics and their partitions: created, grown and deleted.
+
+Each topic of a request succeeds or fails by itself; the records of those that succeed are one batch. A topic's records
+go TopicRecord, its configs, its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from ottla.controller.config_control import ConfigControl
+from ottla.controller.generated import Generated, check_size
+from ottla.controller.placement import UsableBroker, place_replicas
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.speculation import Speculation
+from ottla.controller.topic_names import check_collision, check_topic_name
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.ids import random_uuid
+from ottla.metadata.images import (
+    MIGRATING_DIRECTORY,
+    RESOURCE_TOPIC,
+    UNASSIGNED_DIRECTORY,
+    ConfigResource,
+    PartitionImage,
+)
+from ottla.metadata.records import MetadataRecord
+from ottla.metadata.snapshot import partition_record
+from ottla.model import METADATA_TOPIC, ZERO_UUID, Uuid
+
+if TYPE_CHECKING:
+    from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+    from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
+    from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+    from ottla.wire.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+    from ottla.wire.messages.delete_topics_request import DeleteTopicsRequest
+    from ottla.wire.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+
+
+def _any_topic(name: str) -> bool:
+    return True
+
+
+class TopicControl:
+    def __init__(
+        self, state: Speculation, settings: ControllerSettings, configs: ConfigControl, random: Random
+    ) -> None:
+        self._state = state
+        self._settings = settings
+        self._configs = configs
+        self._random = random
+
+    # Creation.
+
+    def create_topics(
+        self, request: CreateTopicsRequest, describable: Callable[[str], bool] = _any_topic
+    ) -> Generated[CreateTopicsResponse]:
+        """`describable` says of which topics the caller may see the configs."""
+        from ottla.wire.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+
+        records: list[MetadataRecord] = []
+        results: list[CreatableTopicResult] = []
+        names = [topic.name for topic in request.topics]
+        created: set[str] = set()
+        answered: set[str] = set()
+        for topic in request.topics:
+            if topic.name in answered:
+                continue
+            answered.add(topic.name)
+            try:
+                if names.count(topic.name) > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
+                made, result = self._create_topic(topic, created, describable)
+                records += made
+                created.add(topic.name)
+            except KafkaError as error:
+                result = CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+            results.append(result)
+        check_size(records)
+        return Generated([] if request.validate_only else records, CreateTopicsResponse(topics=results))
+
+    def _create_topic(
+        self, topic: CreatableTopic, created: set[str], describable: Callable[[str], bool]
+    ) -> tuple[list[MetadataRecord], CreatableTopicResult]:
+        from ottla.wire.messages.create_topics_response import CreatableTopicConfigs, CreatableTopicResult
+        from ottla.wire.messages.topic_record import TopicRecord
+
+        image = self._state.image
+        name = topic.name
+        if name == METADATA_TOPIC:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} is the cluster's own.")
+        check_topic_name(name)
+        if image.topic(name) is not None:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        check_collision(name, image.topics)
+        for other in created:
+            if other.replace(".", "_") == name.replace(".", "_"):
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with topic '{other}' of this request."
+                )
+        resource = ConfigResource(RESOURCE_TOPIC, name)
+        overrides: dict[str, str] = {}
+        for config in topic.configs:
+            if config.value is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Config {config.name} has no value.")
+            overrides[config.name] = config.value
+        config_records = self._configs.records_for_new(resource, overrides)
+        if topic.assignments:
+            partitions = self._assigned_by_hand(topic)
+        else:
+            partitions = self._placed(topic)
+        topic_id = self._new_topic_id()
+        records = [MetadataRecord(TopicRecord(name=name, topic_id=topic_id), 0), *config_records]
+        level = image.features.metadata_version
+        records += [partition_record(topic_id, index, partition, level) for index, partition in enumerate(partitions)]
+        result = CreatableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE, error_message=None)
+        if describable(name):
+            result.num_partitions = len(partitions)
+            result.replication_factor = len(partitions[0].replicas)
+            result.configs = [
+                CreatableTopicConfigs(
+                    name=config.name,
+                    value=config.value,
+                    read_only=config.read_only,
+                    config_source=config.source,
+                    is_sensitive=config.is_sensitive,
+                )
+                for config in self._configs.effective_topic_configs(overrides)
+            ]
+        else:
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return records, result
+
+    def _new_topic_id(self) -> Uuid:
+        while (topic_id := random_uuid(self._random)) in self._state.image.topics.by_id:
+            pass
+        return topic_id
+
+    def _assigned_by_hand(self, topic: CreatableTopic) -> list[PartitionImage]:
+        if topic.replication_factor != -1 or topic.num_partitions != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Where the replicas are assigned by hand, replication factor and number of partitions must be -1.",
+            )
+        assignments: dict[int, list[int]] = {}
+        for assignment in topic.assignments:
+            if assignment.partition_index in assignments:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Partition {assignment.partition_index} is assigned more than once.",
+                )
+            assignments[assignment.partition_index] = assignment.broker_ids
+        if sorted(assignments) != list(range(len(assignments))):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
+        factor = len(assignments[0])
+        return [self._assigned(index, assignments[index], factor) for index in range(len(assignments))]
+
+    def _assigned(self, partition: int, brokers: list[int], replication_factor: int) -> PartitionImage:
+        def refuse(reason: str) -> KafkaError:
+            return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The replicas of partition {partition} {reason}.")
+
+        if not brokers:
+            raise refuse("are an empty list")
+        if len(set(brokers)) != len(brokers):
+            raise refuse("name a broker more than once")
+        for broker_id in brokers:
+            if broker_id not in self._state.image.cluster.brokers:
+                raise refuse(f"include broker {broker_id}, which is not registered")
+        if len(brokers) != replication_factor:
+            raise refuse(f"are {len(brokers)}, but other partitions have {replication_factor}")
+        partition_image = self._new_partition(tuple(brokers))
+        if partition_image is None:
+            raise refuse("are all on brokers that are fenced or shutting down")
+        return partition_image
+
+    def _placed(self, topic: CreatableTopic) -> list[PartitionImage]:
+        factor = topic.replication_factor
+        if factor < -1 or factor == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor must be above 0, or -1 for the default."
+            )
+        count = topic.num_partitions
+        if count < -1 or count == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "The number of partitions must be above 0, or -1 for the default."
+            )
+        return self._place(
+            self._settings.default_partitions if count == -1 else count,
+            self._settings.default_replication_factor if factor == -1 else factor,
+        )
+
+    def _place(self, count: int, factor: int) -> list[PartitionImage]:
+        # Refused before it is built: a count may be as large as an int32.
+        check_size_of(count)
+        brokers = [
+            UsableBroker(broker.broker_id, broker.rack, broker.fenced)
+            for broker in self._state.image.cluster.brokers.values()
+            if not broker.in_controlled_shutdown
+        ]
+        placements = place_replicas(brokers, partitions=count, replication_factor=factor, random=self._random)
+        partitions: list[PartitionImage] = []
+        for replicas in placements:
+            partition = self._new_partition(replicas)
+            assert partition is not None, "the placer puts an unfenced broker first"
+            partitions.append(partition)
+        return partitions
+
+    def _new_partition(self, replicas: tuple[int, ...]) -> PartitionImage | None:
+        brokers = self._state.image.cluster.brokers
+        isr = tuple(replica for replica in replicas if brokers[replica].active)
+        if not isr:
+            return None
+        return PartitionImage(
+            replicas=replicas,
+            isr=isr,
+            leader=isr[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=tuple(self._directory(replica) for replica in replicas),
+        )
+
+    def _directory(self, broker_id: int) -> Uuid:
+        """KIP-858: known at once where the broker has one directory; else the broker chooses, and says."""
+        directories = self._state.image.cluster.brokers[broker_id].log_dirs
+        if not directories:
+            return MIGRATING_DIRECTORY
+        return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
+
+    # Growth.
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> Generated[CreatePartitionsResponse]:
+        from ottla.wire.messages.create_partitions_response import (
+            CreatePartitionsResponse,
+            CreatePartitionsTopicResult,
+        )
+
+        records: list[MetadataRecord] = []
+        results: list[CreatePartitionsTopicResult] = []
+        names = [topic.name for topic in request.topics]
+        answered: set[str] = set()
+        for topic in request.topics:
+            if topic.name in answered:
+                continue
+            answered.add(topic.name)
+            code, message = ErrorCode.NONE, None
+            try:
+                if names.count(topic.name) > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
+                records += self._create_partitions(topic)
+            except KafkaError as error:
+                code, message = error.code, error.message
+            results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+        check_size(records)
+        return Generated([] if request.validate_only else records, CreatePartitionsResponse(results=results))
+
+    def _create_partitions(self, request: CreatePartitionsTopic) -> list[MetadataRecord]:
+        image = self._state.image
+        topic = image.topic(request.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{request.name}' does not exist.")
+        existing = len(topic.partitions)
+        additional = request.count - existing
+        if additional == 0:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partition(s).")
+        if additional < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic '{request.name}' has {existing} partition(s), and partitions cannot be removed.",
+            )
+        factor = len(topic.partitions[0].replicas)
+        if request.assignments is None:
+            partitions = self._place(additional, factor)
+        elif len(request.assignments) != additional:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{additional} partition(s) are to be added, but {len(request.assignments)} are assigned.",
+            )
+        else:
+            partitions = [
+                self._assigned(existing + index, assignment.broker_ids, factor)
+                for index, assignment in enumerate(request.assignments)
+            ]
+        level = image.features.metadata_version
+        return [
+            partition_record(topic.topic_id, existing + index, partition, level)
+            for index, partition in enumerate(partitions)
+        ]
+
+    # Deletion.
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> Generated[DeleteTopicsResponse]:
+        from ottla.wire.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+        from ottla.wire.messages.remove_topic_record import RemoveTopicRecord
+
+        wanted: list[tuple[str | None, Uuid]] = [(name, ZERO_UUID) for name in request.topic_names]
+        wanted += [(topic.name, topic.topic_id) for topic in request.topics]
+        records: list[MetadataRecord] = []
+        results: list[DeletableTopicResult] = []
+        resolved = [self._find(name, topic_id) for name, topic_id in wanted]
+        answered: set[tuple[str | None, Uuid]] = set()
+        for (name, topic_id), found in zip(wanted, resolved, strict=True):
+            if (name, topic_id) in answered:
+                continue
+            answered.add((name, topic_id))
+            result = DeletableTopicResult(name=name, topic_id=topic_id)
+            try:
+                if not self._settings.delete_topic_enable:
+                    raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
+                if isinstance(found, KafkaError):
+                    raise found
+                if resolved.count(found) > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
+                result.name, result.topic_id = found
+                records.append(MetadataRecord(RemoveTopicRecord(topic_id=result.topic_id), 0))
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+            results.append(result)
+        check_size(records)
+        return Generated(records, DeleteTopicsResponse(responses=results))
+
+    def _find(self, name: str | None, topic_id: Uuid) -> tuple[str, Uuid] | KafkaError:
+        if name is not None and topic_id != ZERO_UUID:
+            return KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named by its name or by its id, not by both.")
+        if name is not None:
+            topic = self._state.image.topic(name)
+            if topic is None:
+                return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        elif topic_id == ZERO_UUID:
+            return KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named by its name or by its id.")
+        else:
+            topic = self._state.image.topic_by_id(topic_id)
+            if topic is None:
+                return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has that id.")
+        return topic.name, topic.topic_id
+
+
+def check_size_of(partitions: int) -> None:
+    from ottla.controller.generated import RECORDS_PER_REQUEST_MAX
+
+    if partitions > RECORDS_PER_REQUEST_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partitions} partitions cannot be made at once; at most {RECORDS_PER_REQUEST_MAX} can.",
+        )

@@ -1,0 +1,112 @@
+"""Feature levels: what this node can speak, and which form of a record each metadata.version asks for.
+
+One table, read by registration, by `format`, by the controller's checks and by the encoder of records.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+
+METADATA_VERSION_MIN = 7
+METADATA_VERSION_MAX = 30
+"""4.3-IV0, the level that Apache Kafka 4.3.1 finalizes."""
+
+
+class VersionRange(NamedTuple):
+    min: int
+    max: int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.min <= level <= self.max
+
+
+SUPPORTED_FEATURES: dict[str, VersionRange] = {
+    METADATA_VERSION: VersionRange(METADATA_VERSION_MIN, METADATA_VERSION_MAX),
+    KRAFT_VERSION: VersionRange(0, 1),
+    "group.version": VersionRange(0, 0),
+    "transaction.version": VersionRange(0, 0),
+    # KIP-966 needs the leader's side of it as well: until AlterPartition stands, an ISR never empties.
+    "eligible.leader.replicas.version": VersionRange(0, 0),
+    "share.version": VersionRange(0, 0),
+    "streams.version": VersionRange(0, 0),
+}
+
+_RELEASES: tuple[tuple[int, str], ...] = (
+    (7, "3.3-IV3"),
+    (8, "3.4-IV0"),
+    (9, "3.5-IV0"),
+    (10, "3.5-IV1"),
+    (11, "3.5-IV2"),
+    (12, "3.6-IV0"),
+    (13, "3.6-IV1"),
+    (14, "3.6-IV2"),
+    (15, "3.7-IV0"),
+    (16, "3.7-IV1"),
+    (17, "3.7-IV2"),
+    (18, "3.7-IV3"),
+    (19, "3.7-IV4"),
+    (20, "3.8-IV0"),
+    (21, "3.9-IV0"),
+    (22, "4.0-IV0"),
+    (23, "4.0-IV1"),
+    (24, "4.0-IV2"),
+    (25, "4.0-IV3"),
+    (26, "4.1-IV0"),
+    (27, "4.1-IV1"),
+    (28, "4.2-IV0"),
+    (29, "4.2-IV1"),
+    (30, "4.3-IV0"),
+)
+
+
+def release_name(level: int) -> str:
+    return dict(_RELEASES).get(level, str(level))
+
+
+def level_of_release(text: str) -> int | None:
+    """The metadata.version that `text` names: '4.3-IV0' exactly, or '4.3' and '4.3.1' for the last of that release."""
+    exact = {name: level for level, name in _RELEASES}
+    if text in exact:
+        return exact[text]
+    short = ".".join(text.split("-")[0].split(".")[:2])
+    if "-" in text:
+        return None
+    levels = [level for level, name in _RELEASES if name.split("-")[0] == short]
+    return levels[-1] if levels else None
+
+
+def release_names() -> list[str]:
+    return [name for _, name in _RELEASES]
+
+
+def has_transactions(metadata_version: int) -> bool:
+    """KIP-868."""
+    return metadata_version >= 14
+
+
+def has_controller_registration(metadata_version: int) -> bool:
+    """KIP-919."""
+    return metadata_version >= 15
+
+
+def has_directory_assignment(metadata_version: int) -> bool:
+    """KIP-858."""
+    return metadata_version >= 17
+
+
+def register_broker_record_version(metadata_version: int) -> int:
+    if metadata_version >= 30:
+        return 4
+    if metadata_version >= 17:
+        return 3
+    return 2 if metadata_version >= 8 else 1
+
+
+def partition_record_version(metadata_version: int) -> int:
+    """Of PartitionRecord and PartitionChangeRecord alike."""
+    if metadata_version >= 23:
+        return 2
+    return 1 if metadata_version >= 17 else 0
