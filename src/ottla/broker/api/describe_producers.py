@@ -1,0 +1,45 @@
+"""DescribeProducers (key 61): the producers that a partition's leader remembers."""
+
+from __future__ import annotations
+
+from ottla.broker.context import Context
+from ottla.errors import KafkaError
+from ottla.wire.messages.describe_producers_request import DescribeProducersRequest
+from ottla.wire.messages.describe_producers_response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def handle(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    services = context.services
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        answered = TopicResponse(name=topic.name)
+        response.topics.append(answered)
+        for index in topic.partition_indexes:
+            answer = PartitionResponse(partition_index=index)
+            answered.partitions.append(answer)
+            hosted = services.replicas.partition(topic.name, index)
+            try:
+                if hosted is None:
+                    raise KafkaError(services.missing_partition(topic.name))
+                services.replicas.leader_or_refuse(hosted)
+            except KafkaError as error:
+                answer.error_code = error.code
+                answer.error_message = error.message
+                continue
+            answer.active_producers = [
+                ProducerState(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.last_timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.txn_first_offset,
+                )
+                for producer in hosted.log.producers.entries.values()
+            ]
+    return response

@@ -1,0 +1,67 @@
+"""DescribeTopicPartitions (key 75): metadata in pages (KIP-966), with the eligible leader replicas."""
+
+from __future__ import annotations
+
+from ottla.broker.context import Context
+from ottla.errors import ErrorCode
+from ottla.model import INTERNAL_TOPICS
+from ottla.wire.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
+from ottla.wire.messages.describe_topic_partitions_response import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    services = context.services
+    image = services.image
+    names = sorted({topic.name for topic in request.topics}) or sorted(image.topics.by_name)
+    first_partition = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first_partition = max(request.cursor.partition_index, 0)
+    left = min(request.response_partition_limit, services.partitions_per_describe_max)
+    alive = {broker.broker_id for broker in image.alive_brokers()}
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if left <= 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=first_partition)
+            break
+        topic = image.topic(name)
+        if topic is None:
+            legal = services.is_legal_topic_name(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            continue
+        described = DescribeTopicPartitionsResponseTopic(
+            name=name, topic_id=topic.topic_id, is_internal=name in INTERNAL_TOPICS
+        )
+        response.topics.append(described)
+        for index, partition in sorted(topic.partitions.items()):
+            if index < first_partition:
+                continue
+            if left == 0:
+                response.next_cursor = Cursor(topic_name=name, partition_index=index)
+                break
+            left -= 1
+            leads = partition.leader in alive
+            described.partitions.append(
+                DescribeTopicPartitionsResponsePartition(
+                    error_code=0 if leads else ErrorCode.LEADER_NOT_AVAILABLE,
+                    partition_index=index,
+                    leader_id=partition.leader if leads else -1,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=list(partition.replicas),
+                    isr_nodes=list(partition.isr),
+                    eligible_leader_replicas=list(partition.elr),
+                    last_known_elr=list(partition.last_known_elr),
+                    offline_replicas=services.offline_replicas(topic, index, partition, alive),
+                )
+            )
+        first_partition = 0
+        if response.next_cursor is not None:
+            break
+    return response

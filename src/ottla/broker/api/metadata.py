@@ -1,0 +1,98 @@
+"""Metadata (key 3): brokers, topics, leaders. Creates a topic on first use where that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import Context
+from ottla.errors import ErrorCode
+from ottla.metadata.images import MetadataImage, TopicImage
+from ottla.model import INTERNAL_TOPICS, ZERO_UUID
+from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
+
+
+def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+    topics = request.topics
+    if topics and request.allow_auto_topic_creation and context.services.auto_create_topics:
+        image = context.services.image
+        missing = [topic.name for topic in topics if topic.name is not None and image.topic(topic.name) is None]
+        if missing:
+            return _create_then_answer(context, request, missing)
+    return _answer(context, request, {})
+
+
+async def _create_then_answer(context: Context, request: MetadataRequest, missing: list[str]) -> MetadataResponse:
+    """Kafka answers at once and lets the client ask again; waiting for the creation saves it that round."""
+    errors = await context.services.create_on_first_use(list(dict.fromkeys(missing)))
+    return _answer(context, request, errors)
+
+
+def _answer(context: Context, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
+    services = context.services
+    image = services.image
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            for broker in image.alive_brokers()
+            if (endpoint := broker.endpoint(context.listener)) is not None
+        ],
+        cluster_id=services.cluster_id,
+        controller_id=services.any_controller_id(),
+    )
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        response.topics = [_describe(services, image, topic) for topic in image.topics.by_name.values()]
+        return response
+    for wanted in request.topics:
+        response.topics.append(_one(services, image, wanted, errors))
+    return response
+
+
+def _one(
+    services: Services, image: MetadataImage, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    if wanted.topic_id != ZERO_UUID:
+        topic = image.topic_by_id(wanted.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
+        return _describe(services, image, topic)
+    name = wanted.name
+    if name is None:
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="")
+    topic = image.topic(name)
+    if topic is not None:
+        return _describe(services, image, topic)
+    code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if name not in errors and not services.is_legal_topic_name(name):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _describe(services: Services, image: MetadataImage, topic: TopicImage) -> MetadataResponseTopic:
+    alive = {broker.broker_id for broker in image.alive_brokers()}
+    partitions = []
+    for index, partition in sorted(topic.partitions.items()):
+        leads = partition.leader in alive
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=0 if leads else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader if leads else -1,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=services.offline_replicas(topic, index, partition, alive),
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS, partitions=partitions
+    )

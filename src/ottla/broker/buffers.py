@@ -1,0 +1,53 @@
+"""Receive buffers, lent to connections only while they hold the beginning of a frame.
+
+Most connections are idle most of the time, and phase one of a request ends before the next byte is read, so a few
+buffers serve thousands of connections. A frame longer than a buffer gets one of its own, which grows as bytes arrive
+and never on the word of the length field alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+POOLED_BYTES = 256 * 1024
+POOLED_MAX = 16
+
+
+class ReceiveBuffers:
+    """A pool of equal buffers, and the budget for larger ones (`queued.max.request.bytes`; negative is no limit)."""
+
+    def __init__(self, private_bytes_max: int = -1) -> None:
+        self._free: list[bytearray] = []
+        self._private_bytes_max = private_bytes_max
+        self._waiting: list[Callable[[], None]] = []
+        self.private_bytes = 0
+
+    def lend(self) -> bytearray:
+        return self._free.pop() if self._free else bytearray(POOLED_BYTES)
+
+    def give_back(self, buffer: bytearray) -> None:
+        if len(buffer) == POOLED_BYTES:
+            if len(self._free) < POOLED_MAX:
+                self._free.append(buffer)
+            return
+        self.private_bytes -= len(buffer)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for retry in waiting:
+                retry()
+
+    def grow(self, buffer: bytearray, wanted: int) -> bytearray | None:
+        """A larger buffer that begins with the whole of `buffer`; none while the budget is spent."""
+        size = min(wanted, 2 * len(buffer))
+        extra = size if len(buffer) == POOLED_BYTES else size - len(buffer)
+        if 0 <= self._private_bytes_max < self.private_bytes + extra:
+            return None
+        larger = bytearray(size)
+        larger[: len(buffer)] = buffer
+        self.private_bytes += size
+        self.give_back(buffer)
+        return larger
+
+    def when_freed(self, retry: Callable[[], None]) -> None:
+        """Call `retry`, once, when some large buffer has come back."""
+        self._waiting.append(retry)

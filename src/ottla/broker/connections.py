@@ -1,0 +1,127 @@
+"""The node's open connections, and the limits on them: in all, by address, and by idleness."""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.broker.connection import ClientConnection
+from ottla.metrics.registry import Registry
+from ottla.runtime import Clock
+from ottla.runtime.timers import TimerWheel
+
+_log = logging.getLogger(__name__)
+
+SWEEPS_PER_IDLE_TIME = 10
+"""How often within the idle limit connections are looked at; a silent one is closed at most a tenth late."""
+
+
+class ListenerMeters:
+    """The instruments of one listener. Bytes are counted by the connections, and added up when they are asked for."""
+
+    __slots__ = ("accepted", "malformed", "network_in", "network_out", "received_bytes", "refused", "sent_bytes")
+
+    def __init__(self, registry: Registry, listener: str) -> None:
+        prefix = "kafka_network_socketserver_"
+        self.accepted = registry.meter(f"{prefix}connectionsaccepted", listener)
+        self.refused = registry.meter(f"{prefix}connectionsrefused", listener)
+        self.malformed = registry.meter(f"{prefix}malformedrequests", listener)
+        self.network_in = registry.meter(f"{prefix}networkin", listener)
+        self.network_out = registry.meter(f"{prefix}networkout", listener)
+        self.received_bytes = 0
+        """By connections that have closed, as are those sent."""
+        self.sent_bytes = 0
+
+
+class Connections:
+    """Told of every connection that opens or closes; refuses those over `max.connections` and its kin."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: TimerWheel,
+        connections_max: int,
+        per_address_max: int,
+        address_overrides: dict[str, int],
+        idle_ms_max: int,
+        registry: Registry,
+    ) -> None:
+        self._registry = registry
+        self._meters: dict[str, ListenerMeters] = {}
+        self._clock = clock
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._address_overrides = address_overrides
+        self._idle_seconds_max = idle_ms_max / 1000
+        self._open: dict[ClientConnection, str] = {}
+        self._by_address: dict[str, int] = {}
+        if idle_ms_max > 0:
+            timers.every(idle_ms_max / SWEEPS_PER_IDLE_TIME, self._close_idle)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, connection: ClientConnection) -> bool:
+        address = connection.peer[0]
+        count = self._by_address.get(address, 0)
+        if len(self._open) >= self._connections_max or count >= self._address_overrides.get(
+            address, self._per_address_max
+        ):
+            self.meters(connection.listener).refused.value += 1
+            return False
+        self._open[connection] = address
+        self._by_address[address] = count + 1
+        self.meters(connection.listener).accepted.value += 1
+        connection.last_active = self._clock.monotonic()
+        return True
+
+    def closed(self, connection: ClientConnection, reason: str | None) -> None:
+        address = self._open.pop(connection, None)
+        if address is None:
+            return
+        left = self._by_address[address] - 1
+        if left:
+            self._by_address[address] = left
+        else:
+            del self._by_address[address]
+        meters = self.meters(connection.listener)
+        meters.received_bytes += connection.received_bytes
+        meters.sent_bytes += connection.sent_bytes
+        if connection.malformed:
+            meters.malformed.value += 1
+        if reason is not None:
+            _log.info("closed the connection from %s:%d: %s", *connection.peer, reason)
+
+    def meters(self, listener: str) -> ListenerMeters:
+        found = self._meters.get(listener)
+        if found is None:
+            found = self._meters[listener] = ListenerMeters(self._registry, listener)
+        return found
+
+    def count_bytes(self) -> dict[str, int]:
+        """Bring the meters of bytes up to date; the open connections, by listener."""
+        open_now = dict.fromkeys(self._meters, 0)
+        received = {listener: meters.received_bytes for listener, meters in self._meters.items()}
+        sent = {listener: meters.sent_bytes for listener, meters in self._meters.items()}
+        for connection in self._open:
+            listener = connection.listener
+            open_now[listener] += 1
+            received[listener] += connection.received_bytes
+            sent[listener] += connection.sent_bytes
+        for listener, meters in self._meters.items():
+            meters.network_in.value, meters.network_out.value = received[listener], sent[listener]
+        return open_now
+
+    def close_all(self) -> None:
+        for connection in list(self._open):
+            connection.close()
+
+    def _close_idle(self) -> None:
+        """Activity is counted in requests, not bytes, so that a sender of one byte now and then is idle too."""
+        now = self._clock.monotonic()
+        for connection in list(self._open):
+            if connection.requests != connection.requests_seen or connection.in_flight:
+                connection.requests_seen = connection.requests
+                connection.last_active = now
+            elif now - connection.last_active > self._idle_seconds_max:
+                connection.close("idle for too long")

@@ -1,0 +1,120 @@
+"""Writes snapshots of the metadata, and lets the log before them go.
+
+A snapshot is due when enough has been appended since the last one, or enough time has passed with anything appended at
+all. It is encoded and written off the loop: the image never changes. Older snapshots, and the log before the oldest
+that stays, go when the directory has grown beyond its bounds; one snapshot always stays, and the log begins exactly at
+the end of one (B10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.broker.control.raft_driver import RaftDriver
+from ottla.errors import KafkaError
+from ottla.metadata.images import MetadataImage
+from ottla.metadata.records import encode_record
+from ottla.metadata.snapshot import image_records
+from ottla.raft.checkpoint import SnapshotId, encode_checkpoint
+from ottla.runtime.seams import DiskError, Runtime
+
+
+class Snapshotter:
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        raft: RaftDriver,
+        bytes_between: int,
+        interval_ms: int,
+        retention_bytes: int,
+        retention_ms: int,
+    ) -> None:
+        """`interval_ms` 0 leaves the bytes alone to decide; negative retentions are without limit."""
+        self._runtime = runtime
+        self._raft = raft
+        self._bytes_between = bytes_between
+        self._interval_ms = interval_ms
+        self._retention_bytes = retention_bytes
+        self._retention_ms = retention_ms
+        self._last_offset = -1
+        self._last_bytes = 0
+        self._last_ms = 0
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def on_loaded(self, latest: SnapshotId | None, now_ms: int) -> None:
+        self._last_offset = -1 if latest is None else latest.end_offset - 1
+        self._last_bytes = 0
+        self._last_ms = now_ms
+
+    def maybe_start(self, image: MetadataImage) -> None:
+        """`image` has been committed; called after every commit."""
+        if self._task is not None or self._stopped or image.last_offset <= self._last_offset:
+            return
+        now_ms = self._runtime.clock.wall_ms()
+        grown = self._raft.log.size_bytes() - self._last_bytes
+        if grown >= self._bytes_between or (self._interval_ms > 0 and now_ms - self._last_ms >= self._interval_ms):
+            self._task = asyncio.get_running_loop().create_task(self._run(image, now_ms), name="metadata-snapshot")
+
+    async def _run(self, image: MetadataImage, now_ms: int) -> None:
+        try:
+            await self.write(image, now_ms)
+        except DiskError:
+            # Nothing is lost: the log is whole. A disk that is really gone fails the next append.
+            self._last_ms = now_ms
+        finally:
+            self._task = None
+
+    async def write(self, image: MetadataImage, now_ms: int) -> SnapshotId:
+        """Write a snapshot of `image` now."""
+        machine = self._raft.machine
+        offset, epoch, timestamp_ms = image.provenance
+        snapshot = SnapshotId(offset + 1, epoch)
+        voters = machine.voters.at(snapshot.end_offset)
+        level = machine.kraft_version
+
+        def work() -> None:
+            self._raft.snapshots.write(
+                snapshot,
+                encode_checkpoint(
+                    (encode_record(record) for record in image_records(image)),
+                    last_contained_log_timestamp=timestamp_ms,
+                    now_ms=now_ms,
+                    kraft_version=level,
+                    voters=voters,
+                ),
+            )
+
+        size = self._raft.log.size_bytes()
+        await self._runtime.offload.run(work)
+        self._last_offset, self._last_bytes, self._last_ms = offset, size, now_ms
+        await self._clean(now_ms)
+        return snapshot
+
+    async def _clean(self, now_ms: int) -> None:
+        log, store = self._raft.log, self._raft.snapshots
+        found = store.list()
+        total = log.size_bytes() + sum(store.size(snapshot) for snapshot in found)
+        while len(found) > 1:
+            too_big = 0 <= self._retention_bytes < total
+            too_old = 0 <= self._retention_ms < now_ms - store.read(found[0]).last_contained_log_timestamp
+            if not (too_big or too_old):
+                break
+            oldest = found.pop(0)
+            before = log.size_bytes()
+            try:
+                # The log first: a snapshot must not go while the log still begins with it.
+                log.advance_log_start(found[0].end_offset)
+                log.delete_expired(now_ms)
+                log.delete_detached(now_ms)
+            except KafkaError:
+                return
+            total -= before - log.size_bytes() + store.size(oldest)
+            store.remove(oldest)
+        log.remove_deleted(now_ms)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._task is not None:
+            await self._task

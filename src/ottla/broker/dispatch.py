@@ -1,0 +1,171 @@
+"""From a frame to its handler and back.
+
+One dispatcher serves one listener. It reads the header, refuses what the listener does not serve, decodes, calls the
+handler and encodes what it returns. Produce and Fetch get the frame's bytes where they lie.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
+from ottla.broker.buffers import ReceiveBuffers
+from ottla.broker.connection import ClientConnection
+from ottla.broker.context import Context
+from ottla.broker.reply import CloseConnection, Deferred, Reply
+from ottla.broker.request_metrics import SAMPLE_MASK
+from ottla.errors import Malformed
+from ottla.wire.apis import API_VERSIONS, APIS, PRODUCE, Api
+from ottla.wire.frames import read_request_header, response_frame
+from ottla.wire.message import Message
+from ottla.wire.primitives import skip_tagged_fields
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
+
+_log = logging.getLogger(__name__)
+
+_HEAD = Struct(">hhih").unpack_from
+FETCH = 1
+
+
+class _Served(NamedTuple):
+    api: Api
+    request: type[Message]
+    handler: Handler
+
+
+class Dispatcher:
+    """The `Service` behind the connections of one listener."""
+
+    def __init__(self, services: Services, listener: str, *, on_controller: bool = False) -> None:
+        self._services = services
+        self._listener = listener
+        self._on_controller = on_controller
+        self._modules = CONTROLLER_HANDLERS if on_controller else HANDLERS
+        self._served: dict[int, _Served] = {}
+        self.buffers: ReceiveBuffers = services.buffers
+        self.frame_bytes_max: int = services.frame_bytes_max
+        self._clock = services.clock
+        self._metrics = services.request_metrics
+        self._produce_requests = self._metrics.produce.requests
+        self._produce_bytes = self._metrics.produce.bytes
+
+    def accept(self) -> ClientConnection:
+        return ClientConnection(self, self._listener, self._services.http)
+
+    def opened(self, connection: ClientConnection) -> bool:
+        return self._services.connections.opened(connection)
+
+    def closed(self, connection: ClientConnection, reason: str | None) -> None:
+        self._services.connections.closed(connection, reason)
+        self._services.telemetry.on_closed(connection)
+
+    def crashed(self, connection: ClientConnection, error: BaseException) -> None:
+        _log.error("a request from %s:%d failed", *connection.peer, exc_info=error)
+
+    def end_of_turn(self) -> None:
+        self._services.replicas.wake_fetches()
+
+    def start_request(
+        self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
+    ) -> Reply:
+        try:
+            api_key, version, correlation_id, client_id_size = _HEAD(buffer, start)
+        except StructError:
+            raise Malformed("a header of fewer than ten bytes") from None
+        if api_key <= FETCH and not self._on_controller:
+            position = start + 10 + (client_id_size if client_id_size > 0 else 0)
+            if position > end:
+                raise Malformed("a client id is longer than its request")
+            if api_key == PRODUCE and 3 <= version <= 13:
+                if version >= 9:
+                    position = skip_tagged_fields(buffer, position)
+                requests = self._produce_requests
+                requests.value = count = requests.value + 1
+                self._produce_bytes.value += end - start
+                if count & SAMPLE_MASK != 1:
+                    return produce.start(self._services, buffer, view, version, correlation_id, position, end)
+                began_s = self._clock.monotonic()
+                reply = produce.start(self._services, buffer, view, version, correlation_id, position, end)
+                return self._metrics.timed(self._metrics.produce, began_s, reply)
+            if api_key == FETCH and 4 <= version <= 18:
+                if version >= 12:
+                    position = skip_tagged_fields(buffer, position)
+                meters = self._metrics.fetch
+                meters.requests.value += 1
+                meters.bytes.value += end - start
+                if meters.requests.value & SAMPLE_MASK != 1:
+                    return fetch.start(self._services, view, version, correlation_id, position, end)
+                began_s = self._clock.monotonic()
+                reply = fetch.start(self._services, view, version, correlation_id, position, end)
+                return self._metrics.timed(meters, began_s, reply)
+        return self._start_other(connection, bytes(view[start:end]), api_key, version)
+
+    def _start_other(self, connection: ClientConnection, frame: bytes, api_key: int, version: int) -> Reply:
+        began_s = self._clock.monotonic()
+        served = self._served.get(api_key) or self._load(api_key)
+        api = served.api
+        if not api.serves(version):
+            if api_key == API_VERSIONS:
+                return self._step_down(frame)
+            raise CloseConnection(f"version {version} of {api.name} is not served")
+        head = read_request_header(frame)
+        request, _ = served.request.read(frame, head.body_position, version)
+        context = Context(
+            self._services, connection, self._listener, self._on_controller, api_key, version, head.client_id
+        )
+        meters = self._metrics.of(api_key, api.name)
+        meters.requests.value += 1
+        meters.bytes.value += len(frame)
+        result = served.handler(context, request)
+        if isinstance(result, Message):
+            reply = _encode(api, version, head.correlation_id, result)
+            self._metrics.timed(meters, began_s, reply)
+            return reply
+        deferred = Deferred()
+        timed = self._metrics.timed(meters, began_s, deferred)
+        self._services.spawn(self._finish(connection, deferred, api, version, head.correlation_id, result))
+        return timed
+
+    def _load(self, api_key: int) -> _Served:
+        api = APIS.get(api_key)
+        module = self._modules.get(api_key)
+        if api is None or module is None:
+            raise CloseConnection(f"API {api_key} is not served on listener {self._listener}")
+        served = self._served[api_key] = _Served(api, api.request, load(module))
+        return served
+
+    async def _finish(
+        self,
+        connection: ClientConnection,
+        deferred: Deferred,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        result: Awaitable[Message],
+    ) -> None:
+        try:
+            reply = _encode(api, version, correlation_id, await result)
+        except Exception as error:
+            self.crashed(connection, error)
+            connection.close("internal error")
+            return
+        deferred.resolve(reply)
+        self.end_of_turn()
+
+    def _step_down(self, frame: bytes) -> Reply:
+        """An ApiVersions request from the future is answered in version 0, with the list, so that it can be retried."""
+        from ottla.broker.api.api_versions import unsupported
+
+        correlation_id: int = _HEAD(frame, 0)[2]
+        response = unsupported(self._services, self._on_controller)
+        return response_frame(correlation_id, response.encode(0), flexible=False)
+
+
+def _encode(api: Api, version: int, correlation_id: int, response: Message) -> bytes:
+    return response_frame(correlation_id, response.encode(version), flexible=api.response_header_version(version) == 1)

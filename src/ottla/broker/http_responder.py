@@ -1,0 +1,119 @@
+"""A few pages over HTTP on the node's own ports: `/metrics` for Prometheus, `/health/live` and `/health/ready`.
+
+One port suffices because the two protocols cannot be mistaken for each other. A Kafka connection begins with the
+length of its first frame; `GET ` and `HEAD`, read as such, are lengths beyond 1.1 GiB, and the `/` that must follow
+would be the first byte of an API key that does not exist. So a connection tells what it speaks with its first six
+bytes, nobody opens, documents or guards a second port, and the frame path pays nothing: only a length that is already
+out of the ordinary is looked at again.
+
+Nothing here is a web server. One request is answered and the connection closed; a body is never read, so a web page
+cannot smuggle frames in behind a request; the head is limited in size, and the whole exchange in time. The answers hold
+nothing that needs a login today; a listener that asks its clients for one must not serve them.
+
+`HttpResponder` knows bytes alone and is driven by `ClientConnection`, whose listener's limits on connections hold for
+these as for any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.metrics.exposition import CONTENT_TYPE
+from ottla.runtime.timers import Timer, TimerWheel
+
+HEAD_BYTES_MAX = 8 * 1024
+DEADLINE_MS = 10_000
+"""From the first bytes of a request until its answer has been taken."""
+
+GET_LENGTH = int.from_bytes(b"GET ", "big")
+HEAD_LENGTH = int.from_bytes(b"HEAD", "big")
+LEAST_LENGTH = min(GET_LENGTH, HEAD_LENGTH)
+"""Frames below this length cannot be the beginning of a request."""
+
+_DECIDING_BYTES = 6
+_TEXT = "text/plain; charset=utf-8"
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+
+
+class Page(NamedTuple):
+    status: int
+    body: str
+    content_type: str = _TEXT
+
+
+class HttpResponder:
+    """One instance a node."""
+
+    def __init__(
+        self,
+        *,
+        timers: TimerWheel,
+        metrics: Callable[[], str],
+        is_live: Callable[[], bool],
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._timers = timers
+        self._metrics = metrics
+        self._is_live = is_live
+        self._is_ready = is_ready
+
+    def limit(self, expired: Callable[[], None]) -> Timer:
+        """Call `expired` when an exchange that begins now has taken too long."""
+        return self._timers.after(DEADLINE_MS, expired)
+
+    def answer(self, received: bytes) -> bytes | None:
+        """The whole answer to a request of which `received` has arrived; none while its head is not whole."""
+        found = [(at, at + len(mark)) for mark in (b"\r\n\r\n", b"\n\n") if (at := received.find(mark)) >= 0]
+        end = min(found)[1] if found else len(received)
+        if end > HEAD_BYTES_MAX:
+            return _encode(Page(431, f"The head of a request may have {HEAD_BYTES_MAX} bytes.\n"))
+        if not found:
+            # The buffer that holds the head is never filled by it, so there is room for the next byte.
+            return None
+        method, _, rest = received[:end].split(b"\n", 1)[0].rstrip(b"\r").partition(b" ")
+        target, _, version = rest.partition(b" ")
+        return _encode(self._page(method, target, version), body=method != b"HEAD")
+
+    def _page(self, method: bytes, target: bytes, version: bytes) -> Page:
+        if method not in (b"GET", b"HEAD") or not target.startswith(b"/") or not version.startswith(b"HTTP/"):
+            return Page(400, "This is not a request.\n")
+        if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+            return Page(505, "HTTP/1.1 is spoken here.\n")
+        match target.partition(b"?")[0]:
+            case b"/metrics":
+                return Page(200, self._metrics(), CONTENT_TYPE)
+            case b"/health/live":
+                return Page(200, "live\n") if self._is_live() else Page(503, "failed\n")
+            case b"/health/ready":
+                return Page(200, "ready\n") if self._is_ready() else Page(503, "not ready\n")
+            case _:
+                return Page(404, "There are /metrics, /health/live and /health/ready.\n")
+
+
+def speaks_http(received: bytes) -> bool | None:
+    """Do the first bytes of a connection begin an HTTP request? None while they are too few to tell."""
+    if len(received) < _DECIDING_BYTES:
+        return None
+    return received.startswith((b"GET /", b"HEAD /"))
+
+
+def _encode(page: Page, *, body: bool = True) -> bytes:
+    content = page.body.encode("utf-8", "replace")
+    head = (
+        f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\n"
+        f"Content-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(content)}\r\n"
+        f"Cache-Control: no-store\r\n"
+        f"X-Content-Type-Options: nosniff\r\n"
+        f"Connection: close\r\n"
+        f"\r\n"
+    ).encode()
+    return head + content if body else head

@@ -1,0 +1,85 @@
+"""What a node does to its logs by the clock: retention, flushes that are due, checkpoints, expiry, removal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+
+from ottla.broker.services import Services
+from ottla.broker.telemetry import SWEEP_MS
+from ottla.runtime import DiskError
+
+_log = logging.getLogger(__name__)
+
+TICK_MS = 1_000
+"""How often flushes (`flush.ms`, sealed segments) and removals (`file.delete.delay.ms`) are looked for."""
+
+
+class LogMaintenance:
+    """Timers on the node's wheel. A round of a kind that is still running is not started again."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._running: set[str] = set()
+        self._stops: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        config = self._services.config
+        for name, period_ms, work in (
+            ("tick", TICK_MS, self._tick),
+            ("retention", config.get_int("log.retention.check.interval.ms"), self._retain),
+            (
+                "watermarks",
+                config.get_int("replica.high.watermark.checkpoint.interval.ms"),
+                self._checkpoint_watermarks,
+            ),
+            ("checkpoints", config.get_int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
+            ("producers", config.get_int("producer.id.expiration.check.interval.ms"), self._expire_producers),
+        ):
+            self._every(name, period_ms, work)
+        self._stops.append(self._services.timers.every(SWEEP_MS, self._services.telemetry.sweep))
+
+    def stop(self) -> None:
+        for stop in self._stops:
+            stop()
+
+    def _every(self, name: str, period_ms: int, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        def begin() -> None:
+            if name not in self._running:
+                self._running.add(name)
+                self._services.spawn(self._guarded(name, work))
+
+        self._stops.append(self._services.timers.every(period_ms, begin))
+
+    async def _guarded(self, name: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        try:
+            await work()
+        except DiskError as error:
+            _log.error("%s of the logs failed: %s", name, error)
+        finally:
+            self._running.discard(name)
+
+    async def _tick(self) -> None:
+        services = self._services
+        now_ms = services.clock.wall_ms()
+        for partition in list(services.replicas.partitions()):
+            if not partition.offline and partition.log.flush_due(now_ms):
+                services.replicas.flush(partition)
+        services.logs.remove_deleted(now_ms)
+
+    async def _retain(self) -> None:
+        """The new log starts are on the disk before any file goes, so that a crash leaves no hole above them."""
+        services = self._services
+        log_starts = services.logs.begin_retention(services.clock.wall_ms())
+        if log_starts:
+            await services.offload.run(log_starts.run)
+            services.metrics.segments_deleted.value += services.logs.finish_retention(services.clock.wall_ms())
+
+    async def _checkpoint(self) -> None:
+        await self._services.offload.run(self._services.logs.prepare_checkpoints().run)
+
+    async def _checkpoint_watermarks(self) -> None:
+        await self._services.offload.run(self._services.logs.prepare_high_watermark_checkpoints().run)
+
+    async def _expire_producers(self) -> None:
+        self._services.logs.expire_producers(self._services.clock.wall_ms())

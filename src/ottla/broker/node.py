@@ -1,0 +1,199 @@
+"""One node: everything that it is made of, the order in which it starts, and the order in which it stops.
+
+Start: lock the directories, take the addresses, load the logs, bring up the control plane, act on the metadata,
+register, open the doors. Stop: the same backwards. The very same node runs on the real runtime and on a simulated one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.maintenance import LogMaintenance
+from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.publisher import MetadataPublisher
+from ottla.broker.services import Services
+from ottla.config.listeners import Listener as ListenerConfig
+from ottla.config.node import NodeConfig
+from ottla.config.topic import topic_values
+from ottla.errors import StartupError
+from ottla.log import LogConfig, LogManager, MetaProperties
+from ottla.metadata.images import Endpoint, MetadataImage
+from ottla.runtime import Listener, Runtime
+from ottla.runtime.timers import TimerWheel
+
+_log = logging.getLogger(__name__)
+
+_PLAINTEXT = 0
+
+
+class Node:
+    """States: new → starting → serving → stopping → stopped. `start` and `stop` are called once each."""
+
+    def __init__(self, config: NodeConfig, runtime: Runtime) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._timers = TimerWheel(runtime.clock)
+        self._logs = LogManager(
+            runtime.disk,
+            config.log_dirs,
+            random=runtime.random,
+            producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
+        )
+        self._listeners: list[tuple[ListenerConfig, Listener]] = []
+        self._services: Services | None = None
+        self._maintenance: LogMaintenance | None = None
+        self._control: ControlPlane | None = None
+        self.failure: BaseException | None = None
+        """Why the node had to stop by itself, if it had to."""
+        self.on_fatal: Callable[[], None] = lambda: None
+
+    @property
+    def services(self) -> Services:
+        assert self._services is not None, "the node has not started"
+        return self._services
+
+    @property
+    def client_addresses(self) -> list[tuple[str, int]]:
+        """Where clients are served, as they are told."""
+        return [(endpoint.host, endpoint.port) for endpoint in self._endpoints()]
+
+    # Starting.
+
+    async def start(self) -> None:
+        """Returns when clients can be served. Raises `StartupError`; then nothing is left behind."""
+        self._refuse_unsupported()
+        try:
+            self._logs.lock()
+            identity = self._read_identity()
+            services = Services(identity.cluster_id, self._config, self._runtime, self._timers, self._logs)
+            self._services = services
+            await self._listen(services)
+            now_ms = self._runtime.clock.wall_ms()
+            # Topics' own configs come with the metadata; loading needs none of them.
+            defaults = LogConfig.from_values(topic_values(self._config, {}))
+            await self._runtime.offload.run(lambda: self._logs.load(lambda topic: defaults, now_ms))
+            await self._start_control_plane(services, identity.cluster_id)
+            self._maintenance = LogMaintenance(services)
+            self._maintenance.start()
+            services.metrics.start()
+            for _, listener in self._listeners:
+                listener.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _read_identity(self) -> MetaProperties:
+        identities = self._logs.read_identities()
+        missing = [path for path, found in zip(self._logs.directories, identities, strict=True) if found is None]
+        if missing:
+            raise StartupError(f"{missing[0]} is not formatted: run `ottla format` with this node's properties first.")
+        identity = identities[0]
+        assert identity is not None
+        if identity.node_id != self._config.node_id:
+            raise StartupError(
+                f"{self._config.log_dirs[0]} belongs to node {identity.node_id}, not to node {self._config.node_id}: "
+                f"give the node its own log.dirs, or its own node.id."
+            )
+        return identity
+
+    def _refuse_unsupported(self) -> None:
+        for listener in self._config.listeners:
+            if listener.security_protocol != "PLAINTEXT":
+                raise StartupError(
+                    f"Listener {listener.name} asks for {listener.security_protocol}, which this release does not "
+                    f"serve: use PLAINTEXT on a network that you trust."
+                )
+        if self._config.find_text("authorizer.class.name"):
+            raise StartupError("authorizer.class.name is set, but this release has no authorizer: remove the key.")
+
+    async def _listen(self, services: Services) -> None:
+        controllers = {listener.name for listener in self._config.controller_listeners}
+        for listener in self._config.listeners:
+            dispatcher = Dispatcher(services, listener.name, on_controller=listener.name in controllers)
+            try:
+                bound = await self._runtime.network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept)
+            except OSError as error:
+                raise StartupError(
+                    f"Port {listener.port} of {listener.host or 'this machine'} cannot be used ({error.strerror}): "
+                    f"stop what listens there, or choose another port."
+                ) from None
+            self._listeners.append((listener, bound))
+
+    def _endpoints(self, advertised: Sequence[ListenerConfig] | None = None) -> list[Endpoint]:
+        """What others are told: the advertised listeners, with the ports that were really got."""
+        bound = {config.name: listener.address[1] for config, listener in self._listeners}
+        if advertised is None:
+            advertised = self._config.advertised_broker_listeners
+        return [
+            Endpoint(each.name, each.host or "localhost", each.port or bound.get(each.name, 0), _PLAINTEXT)
+            for each in advertised
+        ]
+
+    async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
+        config, logs = self._config, self._logs
+        directories = {path: found.properties for path, found in logs.directories.items() if found.properties}
+        metadata_dir = config.metadata_log_dir
+        control = ControlPlane(
+            runtime=self._runtime,
+            timers=self._timers,
+            config=config,
+            cluster_id=cluster_id,
+            log=logs.load_metadata_log(metadata_dir, metadata_log_config(config), self._runtime.clock.wall_ms()),
+            log_dir_ids=[found.directory_id for found in directories.values()],
+            metadata_dir_id=directories[metadata_dir].directory_id,
+            previous_broker_epoch=min(found.previous_broker_epoch for found in logs.directories.values()),
+        )
+        self._control = services.control = control
+        services.controller = control.channel
+        services.producer_ids = ProducerIds(services.allocate_producer_ids)
+        control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(services.telemetry.on_metadata)
+        control.add_publisher(services.metrics.on_metadata)
+        await control.start()
+        assert control.failed is not None
+        control.failed.add_done_callback(self._on_metadata_log_failed)
+        self._set_strays_apart(control.image)
+        await control.join(self._endpoints(), self._endpoints(config.advertised_controller_listeners))
+
+    def _set_strays_apart(self, image: MetadataImage) -> None:
+        """Logs that the metadata does not place here: a topic was deleted while this node was away."""
+        strays = [
+            partition
+            for partition, log in self._logs.logs.items()
+            if (topic := image.topic_by_id(log.topic_id)) is None
+            or (found := topic.partitions.get(partition.partition)) is None
+            or self._config.node_id not in found.replicas
+        ]
+        if strays:
+            _log.warning("set apart %d logs that the metadata does not place here: %s", len(strays), strays[:10])
+            self._logs.set_apart(strays, self._runtime.clock.wall_ms()).run()
+
+    def _on_metadata_log_failed(self, failed: asyncio.Future[Exception]) -> None:
+        if not failed.cancelled():
+            self.failure = StartupError(f"The metadata log failed, and the node stopped: {failed.result()}")
+            self.on_fatal()
+
+    # Stopping.
+
+    async def stop(self) -> None:
+        """Hand over, hang up, and leave the directories so that the next start need not recover."""
+        if self._services is not None:
+            self._services.metrics.stop()
+        if self._control is not None:
+            await self._control.stop()
+        for _, listener in self._listeners:
+            listener.close()
+        if self._maintenance is not None:
+            self._maintenance.stop()
+        if self._services is not None:
+            self._services.connections.close_all()
+            await self._services.replicas.drain()
+            await self._services.drain()
+        broker_epoch = self._control.broker_epoch if self._control is not None else -1
+        now_ms = self._runtime.clock.wall_ms()
+        await self._runtime.offload.run(lambda: self._logs.close(now_ms, broker_epoch))
+        self._timers.close()

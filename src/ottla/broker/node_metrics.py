@@ -1,0 +1,278 @@
+"""The node's own page of metrics: what is read when somebody asks, and the few instruments that belong to no request.
+
+Nearly everything here costs nothing between two scrapes: a gauge looks at the state that is there anyway. Making the
+page does take the loop's time, the more the more partitions there are, so a page is used again for `REUSE_FACTOR` times
+as long as it took to make: however many ask, at most a twentieth of the loop's time goes into it.
+
+Driven by the HTTP responder (`page`), by the node (`start`, `state`, `stop`) and by the metadata (`on_metadata`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import ottla
+from ottla.broker.hosted import FetchWaiter, HostedPartition, ProduceWaiter
+from ottla.broker.purgatory import DelayedProduce
+from ottla.log import Log
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.images import MetadataImage
+from ottla.metrics.registry import Registry
+from ottla.model import METADATA_TOPIC
+from ottla.raft.roles import Candidate, Leader, Unattached
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
+
+REUSE_FACTOR = 20
+LAG_CHECK_S = 0.5
+
+Series = Iterator[tuple[tuple[str, ...], float]]
+
+
+class BrokerState(IntEnum):
+    """Kafka's numbers."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RUNNING = 3
+    SHUTTING_DOWN = 6
+
+
+class NodeMetrics:
+    """One instance a node."""
+
+    def __init__(self, services: Services, registry: Registry) -> None:
+        self._services = services
+        self._registry = registry
+        self._clock = services.clock
+        self._page = ""
+        self._page_until_s = 0.0
+        self._lag_timer: asyncio.TimerHandle | None = None
+        self._metadata_lag_ms = 0
+        self._started_ms = services.clock.wall_ms()
+        self._lag = registry.histogram("kafka_server_eventloop_lagms")
+        self._evictions = registry.meter("kafka_server_fetchsessioncache_incrementalfetchsessionevictions")
+        self.state = BrokerState.STARTING
+        self.expired_produces = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Produce")
+        self.expired_fetches = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Fetch")
+        self.segments_deleted = registry.counter("kafka_log_logmanager_segmentsdeleted")
+        self._register_node()
+        self._register_requests()
+        self._register_logs()
+        self._register_replicas()
+        self._register_quorum()
+        if services.config.is_controller:
+            self._register_controller()
+
+    def page(self) -> str:
+        """Everything, for Prometheus."""
+        began_s = self._clock.monotonic()
+        if began_s >= self._page_until_s:
+            self._services.connections.count_bytes()
+            self._evictions.value = self._services.fetch_sessions.evictions
+            self._page = self._registry.render(began_s) + self._services.telemetry.pushed.render(began_s)
+            ended_s = self._clock.monotonic()
+            self._page_until_s = ended_s + REUSE_FACTOR * (ended_s - began_s)
+        return self._page
+
+    # The node.
+
+    @property
+    def is_live(self) -> bool:
+        """False once the node cannot go on: the disk under its metadata failed."""
+        failed = self._services.control.failed
+        return failed is None or not failed.done()
+
+    @property
+    def is_ready(self) -> bool:
+        """Does the node serve, and does the cluster send clients to it?"""
+        return self.state is BrokerState.RUNNING and self.is_live and not self._services.control.lifecycle.fenced
+
+    def start(self) -> None:
+        """The node serves."""
+        self.state = BrokerState.RUNNING
+        self._watch_lag()
+
+    def stop(self) -> None:
+        self.state = BrokerState.SHUTTING_DOWN
+        if self._lag_timer is not None:
+            self._lag_timer.cancel()
+
+    def _watch_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + LAG_CHECK_S
+
+        def check() -> None:
+            self._lag.observe(int((loop.time() - due_s) * 1e6))
+            self._watch_lag()
+
+        self._lag_timer = loop.call_at(due_s, check)
+
+    def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
+        self._metadata_lag_ms = max(0, self._clock.wall_ms() - image.provenance.timestamp_ms)
+
+    def _register_node(self) -> None:
+        services, gauge = self._services, self._registry.gauge
+        gauge("kafka_server_app_info", lambda: 1, ottla.__version__, str(services.config.node_id), services.cluster_id)
+        gauge("kafka_server_kafkaserver_brokerstate", lambda: self.state)
+        gauge("kafka_server_kafkaserver_starttimems", lambda: self._started_ms)
+        gauge("kafka_server_broker_metadata_metrics_last_applied_record_offset", lambda: services.image.last_offset)
+        gauge("kafka_server_broker_metadata_metrics_last_applied_record_lag_ms", lambda: self._metadata_lag_ms)
+
+    # Requests.
+
+    def _register_requests(self) -> None:
+        services, registry = self._services, self._registry
+        registry.gauges("kafka_network_socketserver_connections", self._connections)
+        registry.gauge("kafka_network_socketserver_memorypoolused", lambda: services.buffers.private_bytes)
+        registry.gauges("kafka_server_delayedoperationpurgatory_purgatorysize", self._purgatories)
+        sessions = services.fetch_sessions
+        registry.gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", lambda: len(sessions))
+        registry.gauge(
+            "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", lambda: sessions.partition_count
+        )
+
+    def _connections(self) -> Series:
+        for listener, count in self._services.connections.count_bytes().items():
+            yield (listener,), count
+
+    def _purgatories(self) -> Series:
+        produces: set[ProduceWaiter] = set()
+        fetches: set[FetchWaiter] = set()
+        for partition in self._services.replicas.partitions():
+            for waiters in (partition.durable_waiters, partition.watermark_waiters):
+                produces.update(waiter for _, waiter in waiters)
+            fetches.update(partition.fetch_waiters)
+        # One whose time ran out stays in line behind its offset, but does not wait any more.
+        waiting = sum(1 for waiter in produces if not isinstance(waiter, DelayedProduce) or waiter.waiting)
+        yield ("Produce",), waiting
+        yield ("Fetch",), len(fetches)
+
+    # Logs.
+
+    def _register_logs(self) -> None:
+        services, registry = self._services, self._registry
+
+        def of_each(name: str, read: Callable[[Log], int]) -> None:
+            registry.gauges(f"kafka_log_log_{name}", lambda: self._logs(read))
+
+        of_each("size", lambda log: log.size_bytes())
+        of_each("numlogsegments", lambda log: len(log.segment_base_offsets))
+        of_each("logstartoffset", lambda log: log.log_start_offset)
+        of_each("logendoffset", lambda log: log.log_end_offset)
+        directories = services.logs.directories
+        registry.gauge(
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            lambda: sum(directory.offline for directory in directories.values()),
+        )
+        registry.gauges(
+            "kafka_log_logmanager_logdirectoryoffline",
+            lambda: (((path,), int(directory.offline)) for path, directory in directories.items()),
+        )
+
+    def _logs(self, read: Callable[[Log], int]) -> Series:
+        for partition in self._services.replicas.partitions():
+            if not partition.offline:
+                yield (partition.topic, str(partition.index)), read(partition.log)
+        yield (METADATA_TOPIC, "0"), read(self._services.control.raft.log)
+
+    # Replicas.
+
+    def _register_replicas(self) -> None:
+        services = self._services
+
+        def count(name: str, counts: Callable[[HostedPartition], bool]) -> None:
+            self._registry.gauge(
+                f"kafka_server_replicamanager_{name}",
+                lambda: sum(1 for partition in services.replicas.partitions() if counts(partition)),
+            )
+
+        def reassigned(partition: HostedPartition) -> bool:
+            image = services.image.partition(partition.topic, partition.index)
+            moving = image is not None and (image.adding_replicas or image.removing_replicas)
+            return partition.leader is not None and bool(moving)
+
+        count("partitioncount", lambda partition: True)
+        count("leadercount", lambda partition: partition.leader is not None)
+        count("offlinereplicacount", lambda partition: partition.offline)
+        count(
+            "underreplicatedpartitions",
+            lambda partition: (
+                partition.leader is not None and len(partition.leader.isr) < len(partition.leader.replicas)
+            ),
+        )
+        count(
+            "underminisrpartitioncount",
+            lambda partition: partition.leader is not None and not partition.leader.has_min_isr,
+        )
+        count(
+            "atminisrpartitioncount",
+            lambda partition: (
+                partition.leader is not None and len(partition.leader.isr) == partition.leader.effective_min_isr
+            ),
+        )
+        count("reassigningpartitions", reassigned)
+
+    # Quorum and controller.
+
+    def _register_quorum(self) -> None:
+        services = self._services
+
+        def gauge(name: str, read: Callable[[], float | None]) -> None:
+            """-1 is what Kafka says for what is not known."""
+            self._registry.gauge(
+                f"kafka_server_raft_metrics_{name}", lambda: -1 if (value := read()) is None else value
+            )
+
+        def state() -> Series:
+            yield (type(services.control.raft.machine.role).__name__.lower(),), 1
+
+        self._registry.gauges("kafka_server_raft_metrics_current_state", state)
+        gauge("current_leader", lambda: services.control.raft.machine.leader_id)
+        gauge("current_vote", self._vote)
+        gauge("current_epoch", lambda: services.control.raft.epoch)
+        gauge("high_watermark", lambda: services.control.raft.machine.high_watermark)
+        gauge("log_end_offset", lambda: services.control.raft.log.log_end_offset)
+        gauge("number_of_voters", lambda: len(services.control.raft.machine.voters.latest))
+
+    def _vote(self) -> int | None:
+        match self._services.control.raft.machine.role:
+            case Leader(local_id=local_id):
+                return local_id
+            case Candidate(local=local):
+                return local.id
+            case Unattached(voted=voted) if voted is not None:
+                return voted.id
+            case _:
+                return None
+
+    def _register_controller(self) -> None:
+        services = self._services
+
+        def gauge(name: str, read: Callable[[MetadataImage], int]) -> None:
+            self._registry.gauge(f"kafka_controller_kafkacontroller_{name}", lambda: read(services.image))
+
+        gauge("activecontrollercount", lambda image: int(services.control.is_active_controller))
+        gauge("activebrokercount", lambda image: len(image.alive_brokers()))
+        gauge("fencedbrokercount", lambda image: sum(broker.fenced for broker in image.cluster.brokers.values()))
+        gauge("globaltopiccount", lambda image: len(image.topics.by_name))
+        gauge("globalpartitioncount", lambda image: image.topics.partition_count)
+        gauge("offlinepartitionscount", lambda image: self._count_partitions(image, lambda led, _: led < 0))
+        gauge(
+            "preferredreplicaimbalancecount",
+            lambda image: self._count_partitions(image, lambda led, preferred: led != preferred),
+        )
+        gauge("lastappliedrecordoffset", lambda image: image.last_offset)
+        gauge("lastcommittedrecordoffset", lambda image: services.control.raft.log.high_watermark - 1)
+
+    def _count_partitions(self, image: MetadataImage, counts: Callable[[int, int], bool]) -> int:
+        """Partitions by their leader and their preferred one."""
+        return sum(
+            counts(partition.leader, partition.preferred_leader)
+            for topic in image.topics.by_name.values()
+            for partition in topic.partitions.values()
+        )

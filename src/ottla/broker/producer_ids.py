@@ -1,0 +1,34 @@
+"""Producer ids, handed out one by one from blocks that the controller allocates (KIP-730).
+
+A block is used up in memory only: what a node had left of it when it died is skipped, never given twice (D20).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+BlockSource = Callable[[], Awaitable[range]]
+
+
+class ProducerIds:
+    def __init__(self, next_block: BlockSource) -> None:
+        self._next_block = next_block
+        self._block = range(0)
+        self._allocating = asyncio.Lock()
+
+    def take(self) -> int | None:
+        """The next id, or none if a block must be asked for first."""
+        if not self._block:
+            return None
+        producer_id, self._block = self._block[0], self._block[1:]
+        return producer_id
+
+    async def take_from_next_block(self) -> int:
+        async with self._allocating:  # Many producers may arrive at once; one block serves them.
+            if (producer_id := self.take()) is not None:
+                return producer_id
+            self._block = await self._next_block()
+            taken = self.take()
+            assert taken is not None
+            return taken

@@ -1,0 +1,207 @@
+"""Turns committed metadata into action: which partitions to host, lead or let go, and under which configs.
+
+Called once for each published delta, in order, on the event loop. When `on_metadata` returns, the node serves what the
+image says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from ottla.broker.hosted import HostedPartition
+from ottla.broker.services import Services
+from ottla.config.key import ConfigValue
+from ottla.config.topic import topic_values
+from ottla.errors import KafkaError
+from ottla.log import LogConfig, PendingWork
+from ottla.metadata.delta import MetadataDelta, PartitionChange
+from ottla.metadata.images import DEFAULT_BROKER, RESOURCE_BROKER, RESOURCE_TOPIC, ConfigResource, MetadataImage
+from ottla.model import TopicPartition
+from ottla.partition import PartitionLeader
+from ottla.records import CompressionType, TimestampType, ValidationRules
+from ottla.records.compression import Compression
+from ottla.runtime import DiskError
+
+_log = logging.getLogger(__name__)
+
+CODECS = {
+    "uncompressed": CompressionType.NONE,
+    "gzip": CompressionType.GZIP,
+    "snappy": CompressionType.SNAPPY,
+    "lz4": CompressionType.LZ4,
+    "zstd": CompressionType.ZSTD,
+}
+"""The values of `compression.type` that ask for a codec; the other, `producer`, keeps what came."""
+
+
+def validation_rules(values: Mapping[str, ConfigValue]) -> ValidationRules:
+    """What a topic's configs say of the batches it takes."""
+    codec = CODECS.get(str(values["compression.type"]))
+    compression = None
+    if codec is not None:
+        level = values.get(f"compression.{codec.name.lower()}.level")
+        compression = Compression(codec, level if isinstance(level, int) else None)
+    policy, before, after, largest = (
+        values["cleanup.policy"],
+        values["message.timestamp.before.max.ms"],
+        values["message.timestamp.after.max.ms"],
+        values["max.message.bytes"],
+    )
+    assert isinstance(policy, tuple)
+    assert isinstance(before, int)
+    assert isinstance(after, int)
+    assert isinstance(largest, int)
+    log_append_time = values["message.timestamp.type"] == "LogAppendTime"
+    return ValidationRules(
+        compacted="compact" in policy,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if log_append_time else TimestampType.CREATE_TIME,
+        timestamp_before_max_ms=before,
+        timestamp_after_max_ms=after,
+        max_message_bytes=largest,
+        compression=compression,
+    )
+
+
+class MetadataPublisher:
+    """One instance a node."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._retiring: dict[TopicPartition, PendingWork] = {}
+        """Deleted logs whose deletion is not durable yet."""
+
+    def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
+        services = self._services
+        services.image = image
+        own = ConfigResource(RESOURCE_BROKER, str(services.node_id))
+        changed = delta.configs_changed
+        if DEFAULT_BROKER in changed or own in changed:
+            self._reconfigure(image, own)
+        else:
+            for resource in changed:
+                if resource.type == RESOURCE_TOPIC:
+                    self._reconfigure_topic(image, resource.name)
+        changes = delta.local_changes(services.node_id)
+        if changes.deleted:
+            self._delete([TopicPartition(topic, index) for topic, _, index in changes.deleted])
+        for change in changes.leaders:
+            self._lead(image, change)
+        for change in changes.followers:
+            self._follow(image, change)
+
+    # Partitions.
+
+    def _lead(self, image: MetadataImage, change: PartitionChange) -> None:
+        hosted = self._host(image, change)
+        if hosted is None or hosted.offline:
+            return
+        after = change.after
+        log = hosted.log
+        leader = hosted.leader
+        if leader is not None and leader.leader_epoch == after.leader_epoch:
+            self._services.replicas.on_partition_changed(hosted, after)
+            return
+        try:
+            # Before any append: back-to-back elections would break truncation without the entry (KIP-279).
+            log.begin_epoch(after.leader_epoch)
+        except DiskError as error:
+            self._services.replicas.fail(hosted, error)
+            return
+        hosted.leader_id = after.leader
+        hosted.durable_offset = log.log_end_offset
+        hosted.leader = PartitionLeader(
+            replica_id=self._services.node_id,
+            leader_epoch=after.leader_epoch,
+            partition_epoch=after.partition_epoch,
+            start_offset=log.log_end_offset,
+            replicas=after.replicas,
+            isr=frozenset(after.isr),
+            min_isr=hosted.min_isr,
+            high_watermark=log.high_watermark,
+        )
+        self._services.replicas.on_became_leader(hosted)
+
+    def _follow(self, image: MetadataImage, change: PartitionChange) -> None:
+        hosted = self._host(image, change)
+        if hosted is not None:
+            hosted.leader_id = change.after.leader
+            self._services.replicas.resign(hosted)
+
+    def _host(self, image: MetadataImage, change: PartitionChange) -> HostedPartition | None:
+        services = self._services
+        hosted = services.replicas.partition(change.topic, change.partition)
+        if hosted is not None:
+            return hosted
+        values = topic_values(services.config, image.topic_config(change.topic))
+        config = LogConfig.from_values(values)
+        where = TopicPartition(change.topic, change.partition)
+        now_ms = services.clock.wall_ms()
+        try:
+            log = services.logs.logs.get(where)
+            if log is not None and log.topic_id != change.topic_id:
+                # A topic of the same name that is gone: its records are not this one's (A27).
+                services.logs.set_apart([where], now_ms).run()
+                log = None
+            if log is None:
+                if where in self._retiring:
+                    # A topic deleted and created again at once: rare enough to wait for the disk here.
+                    self._retiring.pop(where).run()
+                log = services.logs.create(where, change.topic_id, config, now_ms)
+            else:
+                log.update_config(config)
+        except DiskError as error:
+            _log.error("%s cannot be opened: %s", where, error)
+            return None
+        hosted = HostedPartition(change.topic, change.topic_id, change.partition, log, validation_rules(values))
+        min_isr = values["min.insync.replicas"]
+        assert isinstance(min_isr, int)
+        hosted.min_isr = min_isr
+        services.replicas.host(hosted)
+        return hosted
+
+    def _delete(self, partitions: list[TopicPartition]) -> None:
+        services = self._services
+        for partition in partitions:
+            services.replicas.forget(*partition)
+        known = [partition for partition in partitions if partition in services.logs.logs]
+        work = services.logs.delete(known, services.clock.wall_ms())
+        self._retiring.update(dict.fromkeys(known, work))
+        services.spawn(self._make_durable(work, known))
+
+    async def _make_durable(self, work: PendingWork, partitions: list[TopicPartition]) -> None:
+        try:
+            await self._services.offload.run(work.run)
+        except DiskError as error:
+            _log.error("the deletion of %d logs is not durable: %s", len(partitions), error)
+        for partition in partitions:
+            if self._retiring.get(partition) is work:
+                del self._retiring[partition]
+
+    # Configs.
+
+    def _reconfigure(self, image: MetadataImage, own: ConfigResource) -> None:
+        services = self._services
+        try:
+            services.config = services.config.with_dynamic(image.config(DEFAULT_BROKER), image.config(own))
+        except KafkaError as error:
+            # Stored before this node's own properties ruled it out; the rest of the node goes on as it was.
+            _log.error("the dynamic configs of this broker do not fit it: %s", error)
+            return
+        for topic in services.replicas.by_name:
+            self._reconfigure_topic(image, topic)
+
+    def _reconfigure_topic(self, image: MetadataImage, topic: str) -> None:
+        services = self._services
+        hosted = services.replicas.by_name.get(topic)
+        if hosted is None:
+            return
+        values = topic_values(services.config, image.topic_config(topic))
+        config, rules = LogConfig.from_values(values), validation_rules(values)
+        min_isr = values["min.insync.replicas"]
+        assert isinstance(min_isr, int)
+        for partition in hosted.partitions.values():
+            partition.log.update_config(config)
+            partition.rules = rules
+            partition.min_isr = min_isr
+            services.replicas.on_min_isr(partition)

@@ -1,0 +1,55 @@
+"""What a handler gives back to the connection that the request came by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.runtime import File
+
+
+class FileSpan(NamedTuple):
+    """Bytes of a file that go to the socket without passing through Python."""
+
+    file: File
+    position: int
+    size: int
+
+
+Chunks = list[bytes | FileSpan]
+"""A response in pieces, in order, the length prefix included."""
+
+Ready = bytes | Chunks | None
+"""A whole frame, a frame in pieces, or nothing: `acks=0` is never answered."""
+
+
+class Deferred:
+    """A response that comes later; the connection keeps its place in the order of requests."""
+
+    __slots__ = ("_done", "_on_done", "reply")
+
+    def __init__(self) -> None:
+        self.reply: Ready = None
+        self._done = False
+        self._on_done: Callable[[], None] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._done
+
+    def resolve(self, reply: Ready) -> None:
+        assert not self._done
+        self.reply = reply
+        self._done = True
+        if self._on_done is not None:
+            self._on_done()
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        self._on_done = call
+
+
+Reply = Ready | Deferred
+
+
+class CloseConnection(Exception):
+    """The peer is to be cut off; the reason is for the log. It has been told nothing, or all that it will be told."""

@@ -1,0 +1,224 @@
+"""Everything that handlers may use, in one place, and the questions that many of them ask."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING
+
+from ottla.broker.buffers import ReceiveBuffers
+from ottla.broker.connections import Connections
+from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.http_responder import HttpResponder
+from ottla.broker.node_metrics import NodeMetrics
+from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.replica_manager import ReplicaManager
+from ottla.broker.reply import FileSpan
+from ottla.broker.request_metrics import RequestMetrics
+from ottla.broker.telemetry import Telemetry
+from ottla.config.node import NodeConfig
+from ottla.controller.topic_names import check_topic_name
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log import Log, LogManager
+from ottla.metadata.images import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
+from ottla.metrics.registry import Registry
+from ottla.model import Uuid
+from ottla.runtime import Clock, Disk, Offload, Runtime
+from ottla.runtime.timers import TimerWheel
+
+if TYPE_CHECKING:
+    from ottla.broker.control.channel import ControllerChannel
+    from ottla.broker.control.control_plane import ControlPlane
+    from ottla.wire.messages.produce_response import ProduceResponse
+
+_log = logging.getLogger(__name__)
+
+_KNOWS_NEW_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+class Services:
+    """One instance a node. The node builds it; handlers read it; nobody subclasses it."""
+
+    def __init__(
+        self, cluster_id: str, config: NodeConfig, runtime: Runtime, timers: TimerWheel, logs: LogManager
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.config = config
+        """The configuration in force; replaced as a whole when a dynamic key changes."""
+        self.clock: Clock = runtime.clock
+        self.disk: Disk = runtime.disk
+        self.offload: Offload = runtime.offload
+        self.random = runtime.random
+        self.timers = timers
+        self.logs = logs
+        self.image: MetadataImage = EMPTY_IMAGE
+        """The newest committed metadata that has been acted upon."""
+        registry = Registry()
+        self.replicas = ReplicaManager(config.node_id, runtime, registry)
+        self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
+        self.buffers = ReceiveBuffers(config.get_int("queued.max.request.bytes"))
+        self.request_metrics = RequestMetrics(registry, runtime.clock)
+        self.connections = Connections(
+            clock=runtime.clock,
+            timers=timers,
+            connections_max=config.get_int("max.connections"),
+            per_address_max=config.get_int("max.connections.per.ip"),
+            address_overrides=dict(config.connection_limits),
+            idle_ms_max=config.get_int("connections.max.idle.ms"),
+            registry=registry,
+        )
+        self.telemetry = Telemetry(
+            clock=runtime.clock,
+            random=runtime.random,
+            registry=registry,
+            max_bytes=config.get_int("telemetry.max.bytes"),
+        )
+        self.metrics = NodeMetrics(self, registry)
+        metrics = self.metrics
+        self.http = HttpResponder(
+            timers=timers,
+            metrics=metrics.page,
+            is_live=lambda: metrics.is_live,
+            is_ready=lambda: metrics.is_ready,
+        )
+        self.frame_bytes_max = config.get_int("socket.request.max.bytes")
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.partitions_per_describe_max = config.get_int("max.request.partition.size.limit")
+        self.control: ControlPlane
+        self.controller: ControllerChannel
+        """The way to the active controller, wherever it is."""
+        self.producer_ids: ProducerIds
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Run `work` beside the loop's other business, and hold on to it until it ends."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    async def drain(self) -> None:
+        """Wait for what was spawned."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=5)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a background task failed", exc_info=error)
+
+    # The cluster.
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
+
+    @property
+    def auto_create_topics(self) -> bool:
+        return self.config.get_bool("auto.create.topics.enable")
+
+    def active_controller_id(self) -> int:
+        return self.node_id if self.control.is_active_controller else -1
+
+    def controller_endpoints(self, listener: str) -> list[tuple[int, str, int]]:
+        """The controllers that have registered, each with its address on `listener`."""
+        return [
+            (controller.controller_id, endpoint.host, endpoint.port)
+            for controller in self.image.cluster.controllers.values()
+            for endpoint in controller.endpoints
+            if endpoint.name == listener
+        ]
+
+    def any_controller_id(self) -> int:
+        """Clients send admin requests to "the controller"; any live broker will do, since brokers forward (KIP-590)."""
+        alive = self.image.alive_brokers()
+        return self.random.choice(alive).broker_id if alive else -1
+
+    async def create_on_first_use(self, names: list[str]) -> dict[str, ErrorCode]:
+        """Create topics that somebody asked about, with the broker's defaults; the error of each that was refused."""
+        from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+        from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
+        )
+        try:
+            response = await self.controller.send(request, CreateTopicsResponse)
+        except KafkaError:
+            return {}
+        refused = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
+        # Somebody else was quicker: that is no error to whoever wants to use it.
+        return {name: code for name, code in refused.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+
+    async def allocate_producer_ids(self) -> range:
+        from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
+        from ottla.wire.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
+
+        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.control.broker_epoch)
+        response = await self.controller.send(request, AllocateProducerIdsResponse)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
+
+    # Partitions.
+
+    def missing_partition(self, topic: str | Uuid) -> ErrorCode:
+        """Why a partition is not hosted here."""
+        if isinstance(topic, str):
+            known = self.image.topic(topic)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else self._elsewhere(known)
+        known = self.image.topic_by_id(topic)
+        return ErrorCode.UNKNOWN_TOPIC_ID if known is None else self._elsewhere(known)
+
+    def _elsewhere(self, topic: TopicImage) -> ErrorCode:
+        hosted = self.replicas.by_name.get(topic.name)
+        count = len(hosted.partitions) if hosted is not None else 0
+        if count == len(topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def current_leader(self, topic: str | Uuid, index: int) -> tuple[int, int] | None:
+        """The leader and its epoch, as far as this node has heard."""
+        known = self.image.topic(topic) if isinstance(topic, str) else self.image.topic_by_id(topic)
+        partition = known.partitions.get(index) if known is not None else None
+        return None if partition is None else (partition.leader, partition.leader_epoch)
+
+    def tell_new_leaders(self, response: ProduceResponse) -> None:
+        """Save a refused producer its metadata request: name the new leaders and where they are (KIP-951)."""
+        from ottla.wire.messages.produce_response import LeaderIdAndEpoch, NodeEndpoint
+
+        leaders: set[int] = set()
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                if partition.error_code in _KNOWS_NEW_LEADER:
+                    leader = self.current_leader(topic.name or topic.topic_id, partition.index)
+                    if leader is not None:
+                        partition.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+                        leaders.add(leader[0])
+        for broker in self.image.alive_brokers():
+            if broker.broker_id in leaders and broker.endpoints:
+                endpoint = broker.endpoints[0]
+                response.node_endpoints.append(
+                    NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+                )
+
+    def is_legal_topic_name(self, name: str) -> bool:
+        try:
+            check_topic_name(name)
+        except KafkaError:
+            return False
+        return True
+
+    def offline_replicas(self, topic: TopicImage, index: int, partition: PartitionImage, alive: set[int]) -> list[int]:
+        return [replica for replica in partition.replicas if replica not in alive]
+
+    def is_warm(self, span: FileSpan) -> bool:
+        """Can the span be sent without waiting for the device?"""
+        return span.file.cached(span.position, span.size)
+
+    @property
+    def log_dirs(self) -> list[str]:
+        return list(self.logs.directories)
+
+    def parent_dir(self, log: Log) -> str:
+        return log.directory.rpartition("/")[0]

@@ -1,0 +1,18 @@
+"""The `ottla` command: composition. Builds nodes and what surrounds them, and speaks to the person at the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The console script. A `StartupError` is one sentence on standard error and status 1."""
+    from ottla.errors import StartupError
+
+    try:
+        from ottla.cli.app import app
+
+        app()
+    except StartupError as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        sys.exit(1)

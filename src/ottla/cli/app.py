@@ -1,0 +1,109 @@
+"""The commands and their options; what they do is in a module each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Kafka's little sister: the partitioned, replicated log of Apache Kafka, in Python.",
+)
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any key of server.properties; may be given again and again."),
+]
+LogLevel = Annotated[str, typer.Option(help="What to log to standard error: debug, info, warning or error.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ottla {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def up(
+    port: Annotated[int, typer.Option(help="The port for clients; 0 picks a free one.")] = 9092,
+    host: Annotated[str, typer.Option(help="The address to listen on, and to tell clients.")] = "127.0.0.1",
+    data: Annotated[Path, typer.Option(help="Where records are kept.")] = Path("ottla-data"),
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep nothing: the data is gone when the node stops.")
+    ] = False,
+    settings: Settings = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Serve Kafka here and now: one node, ready for any Kafka client."""
+    from ottla.cli.up import run_up
+
+    run_up(port=port, host=host, data=str(data), ephemeral=ephemeral, settings=settings or [], log_level=log_level)
+
+
+@app.command()
+def node(
+    properties: Annotated[Path, typer.Argument(help="A server.properties with Kafka's keys.")],
+    settings: Settings = None,
+    log_level: LogLevel = "info",
+) -> None:
+    """Run one node of a cluster on a machine of its own, with Kafka's keys and defaults."""
+    from ottla.cli.node import run_node
+
+    run_node(properties, settings or [], log_level)
+
+
+@app.command("format")
+def format_(
+    properties: Annotated[Path, typer.Argument(help="The server.properties of the node.")],
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", "-t", help="The same for every node; a new one if not given.")
+    ] = None,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", "-s", help="This controller begins as the only voter of its quorum.")
+    ] = False,
+    no_initial_controllers: Annotated[
+        bool, typer.Option("--no-initial-controllers", "-N", help="This controller joins a quorum that exists.")
+    ] = False,
+    initial_controllers: Annotated[
+        str | None,
+        typer.Option("--initial-controllers", "-I", help="The first voters: id@host:port:directory-id, with commas."),
+    ] = None,
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", "-g", help="Pass over directories that are formatted already.")
+    ] = False,
+    release_version: Annotated[
+        str | None, typer.Option("--release-version", "-r", help="The feature levels of this release of Kafka.")
+    ] = None,
+    feature: Annotated[
+        list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="The level of one feature.")
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Prepare a node's directories, as kafka-storage does: cluster id, directory ids, bootstrap metadata."""
+    from ottla.cli.format import run_format
+
+    run_format(
+        properties,
+        cluster_id=cluster_id,
+        standalone=standalone,
+        no_initial_controllers=no_initial_controllers,
+        initial_controllers=initial_controllers,
+        ignore_formatted=ignore_formatted,
+        release_version=release_version,
+        features=feature or [],
+        settings=settings or [],
+    )

@@ -1,0 +1,30 @@
+"""`ottla node`: one node, configured as Apache Kafka's are."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from ottla.broker.node import Node
+from ottla.cli.serve import serve
+from ottla.cli.settings import build_config, configure_logging, parse_settings, read_properties
+from ottla.runtime.system import system_runtime
+
+_log = logging.getLogger(__name__)
+
+
+def run_node(properties: Path, settings: list[str], log_level: str) -> None:
+    configure_logging(log_level)
+    config = build_config({**read_properties(properties), **parse_settings(settings)})
+    for warning in config.warnings():
+        _log.warning("%s", warning)
+    runtime = system_runtime()
+    try:
+        serve(config, runtime, _on_ready)
+    finally:
+        runtime.offload.close()
+
+
+def _on_ready(node: Node) -> None:
+    addresses = ",".join(f"{host}:{port}" for host, port in node.client_addresses)
+    print(f"ready: {addresses}", flush=True)

@@ -1,0 +1,65 @@
+"""`ottla up`: a development cluster of one command."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+
+from ottla.broker.control.format import FormatOptions, format_node
+from ottla.broker.node import Node
+from ottla.cli.serve import serve
+from ottla.cli.settings import build_config, configure_logging, parse_settings
+from ottla.runtime import Runtime
+from ottla.runtime.system import free_ports, process_age_seconds, system_runtime
+
+CONTROLLER_PORT_DISTANCE = 1000
+"""A node's controller listens so far above the port for its clients."""
+
+
+def run_up(*, port: int, host: str, data: str, ephemeral: bool, settings: list[str], log_level: str) -> None:
+    started = time.monotonic() - process_age_seconds()
+    configure_logging(log_level)
+    runtime = system_runtime(durable=not ephemeral)
+    if ephemeral:
+        data = tempfile.mkdtemp(prefix="ottla-")
+    try:
+        _up(runtime, started, port, host, data, settings)
+    finally:
+        runtime.offload.close()
+        if ephemeral:
+            shutil.rmtree(data, ignore_errors=True)
+
+
+def _up(runtime: Runtime, started: float, port: int, host: str, data: str, settings: list[str]) -> None:
+    if port:
+        controller_port = port + CONTROLLER_PORT_DISTANCE
+    else:
+        port, controller_port = free_ports(host, 2)
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": f"{host}:{controller_port}",
+        "log.dirs": f"{data}/node-1",
+        # One node cannot hold three copies, and a development group should not wait for members that never come.
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        **parse_settings(settings),
+    }
+    config = build_config(properties)
+    options = FormatOptions(standalone=True, ignore_formatted=True)
+    format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
+
+    def on_ready(node: Node) -> None:
+        addresses = ",".join(f"{host}:{port}" for host, port in node.client_addresses)
+        print(f"ready: {addresses} in {time.monotonic() - started:.2f} s", flush=True)
+
+    serve(config, runtime, on_ready)

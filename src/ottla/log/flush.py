@@ -1,0 +1,103 @@
+"""Making a log durable, in two halves: what is to be synced is captured on the loop, the syncs block elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.log import files
+from ottla.runtime.seams import Disk, DiskError, File
+
+if TYPE_CHECKING:
+    from ottla.log.log import Log
+    from ottla.log.segment import Segment
+
+
+class Flush:
+    """Everything below `end_offset`, as it was when the flush was prepared.
+
+    `run` blocks and may run in a thread while appends go on. Only if it returns may `Log.on_flushed` be called; if it
+    raises, the log is offline for good: after a failed sync nobody can say what is on the disk, so nothing is retried.
+
+    All of it is done before the recovery point moves and lets a start trust it: the data, the indexes of segments that
+    were sealed, snapshots, epochs, the partition's identity, and the directory entries of what is new. The active
+    segment's indexes are left out: a start that trusts them was clean, and a clean close writes them.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_epochs",
+        "_files",
+        "_identity",
+        "_indexes",
+        "_log",
+        "_new_files",
+        "_snapshots",
+        "_sync_parent",
+        "end_offset",
+        "sealed",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        disk: Disk,
+        *,
+        end_offset: int,
+        data: list[File],
+        sealed: list[Segment],
+        epochs: bytes | None,
+        identity: bool,
+        sync_parent: bool,
+        snapshots: list[str],
+        new_files: bool,
+    ) -> None:
+        self._log = log
+        self._disk = disk
+        self._directory = log.directory
+        self.end_offset = end_offset
+        self.sealed = [(segment, segment.offsets) for segment in sealed]
+        """Segments whose indexes this flush puts on the disk."""
+        self._files = data
+        self._indexes = [(segment, segment.encode_indexes()) for segment in sealed]
+        self._epochs = epochs
+        self._identity = identity
+        self._sync_parent = identity and sync_parent
+        self._snapshots = snapshots
+        self._new_files = new_files
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except DiskError:
+            self._log.offline = True
+            raise
+
+    def _run(self) -> None:
+        disk, directory = self._disk, self._directory
+        if self._identity:
+            _sync_if_there(disk, f"{directory}/{files.PARTITION_METADATA}")
+        for file in self._files:
+            file.sync()
+        for segment, encoded in self._indexes:
+            segment.write_index_files(encoded)
+        for path in self._snapshots:
+            _sync_if_there(disk, path)
+        if self._epochs is not None:
+            disk.write_atomically(f"{directory}/{files.LEADER_EPOCH_CHECKPOINT}", self._epochs)
+        elif self._new_files or self._indexes:
+            disk.sync_dir(directory)
+        if self._sync_parent:
+            disk.sync_dir(directory.rpartition("/")[0])
+
+
+def _sync_if_there(disk: Disk, path: str) -> None:
+    """Retention may have taken a snapshot away since the flush was prepared."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        file.sync()
+    finally:
+        file.close()

@@ -1,0 +1,880 @@
+"""One partition's log: batches in segments, appended at the end, read anywhere, cut at either end.
+
+Synchronous, owned by one event loop, and ignorant of leadership: `broker/replica_manager` decides who may append and
+how far readers may see. The hot paths are `append`, one file write and no index write, and `read` near the end, which
+finds its span in memory.
+
+Invariants. log_start ≤ high_watermark ≤ log_end, and recovery_point ≤ log_end. Segments follow each other: the base of
+one is where the one before ended, unless offsets themselves have a gap. What is derived (indexes, epochs, producer
+states) always agrees with the batches, in memory at once and on the disk before the recovery point passes them. After
+the first disk error the log is offline for good.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple, NoReturn
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log import files, retention, timestamps
+from ottla.log.append import AppendInfo, AppendOrigin
+from ottla.log.epochs import LeaderEpochCache
+from ottla.log.flush import Flush
+from ottla.log.graveyard import Graveyard
+from ottla.log.log_config import LogConfig
+from ottla.log.markers import read_marker
+from ottla.log.offset_index import OffsetIndex
+from ottla.log.producers import EndTxnMarker, ProducerStates, VerificationGuard
+from ottla.log.segment import TAIL_BATCHES, Segment
+from ottla.log.segments import Segments
+from ottla.log.snapshots import SnapshotFiles
+from ottla.log.timestamps import TimestampOffset
+from ottla.log.txn_index import AbortedTxn
+from ottla.model import TopicPartition, Uuid
+from ottla.records import BatchHeader, batches, crc_is_valid
+from ottla.runtime.seams import Disk, DiskError, File
+
+_ASSIGNED = struct.Struct(">qii")
+"""What a leader assigns, and the length between: base offset, batch length, leader epoch."""
+_OVERHEAD = 12
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL_OR_CONTROL = 0x30
+_CONTROL = 0x20
+_NEVER = -(1 << 62)
+
+
+class Span(NamedTuple):
+    """A run of bytes in one segment's file: whole batches, the first of which holds the offset that was asked for."""
+
+    file: File
+    position: int
+    size: int
+
+
+class Log:
+    """Made by `LogManager`, which creates and loads logs and keeps their checkpoints."""
+
+    __slots__ = (
+        "_active",
+        "_cut_unsynced",
+        "_disk",
+        "_entries_synced",
+        "_epochs_file",
+        "_flush",
+        "_graveyard",
+        "_identity_synced",
+        "_loaded_clean",
+        "_new_files",
+        "_random",
+        "_segments",
+        "_settled_epoch",
+        "_unsealed_from",
+        "before_truncation",
+        "config",
+        "directory",
+        "epochs",
+        "high_watermark",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "offline",
+        "producers",
+        "recovery_point",
+        "rolled",
+        "snapshots",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: LogConfig,
+        *,
+        segments: Segments,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        high_watermark: int,
+        epochs: LeaderEpochCache,
+        epochs_file: bytes | None,
+        producers: ProducerStates,
+        snapshots: SnapshotFiles,
+        random: Random,
+        now_ms: int,
+        unsealed_from: int,
+        new: bool = False,
+        recovered: bool = False,
+    ) -> None:
+        """`unsealed_from` is the first segment whose indexes are held in memory. In the directory of a `new` log
+        nothing is synced yet; in that of a `recovered` one, nobody knows what is."""
+        self._disk = disk
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self._segments = segments
+        self._active = segments[-1]
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        """Exclusive: the offset that the next record gets."""
+        self.recovery_point = recovery_point
+        """Everything before it is on the disk, with all that is derived from it but the active segment's indexes."""
+        self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
+        self.epochs = epochs
+        self.producers = producers
+        self.snapshots = snapshots
+        self._random = random
+        self.offline = False
+        self.last_flush_ms = now_ms
+        self.rolled = False
+        """Was a segment sealed that no flush has covered yet?"""
+        self.before_truncation: Callable[[Log], None] | None = None
+        """Called after the recovery point was lowered and before anything is cut, to make the lower one durable."""
+        self._flush: Flush | None = None
+        self._graveyard = Graveyard(disk)
+        self._cut_unsynced = recovered
+        """Was a file made shorter that no flush has covered yet?"""
+        self._new_files = new or recovered
+        self._loaded_clean = not self._new_files
+        """Was every file on the disk as it could be read when the log was loaded?"""
+        self._identity_synced = self._entries_synced = not self._new_files
+        self._unsealed_from = unsealed_from
+        """Segments from here on hold their indexes; the last one always does."""
+        latest = epochs.latest_epoch
+        self._settled_epoch = -1 if latest is None or epochs.dirty else latest
+        """Appends in this epoch need not look at the epochs."""
+        self._epochs_file = epochs_file
+        """What `leader-epoch-checkpoint` holds, or will hold after the flush under way; None if there is none."""
+        self._set_roll_time()
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far a read-committed consumer sees: the high watermark, or the first undecided transaction before it."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def flush_gated(self) -> bool:
+        return self.config.flush_messages <= 1
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def segment_base_offsets(self) -> list[int]:
+        return list(self._segments.bases)
+
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        self._set_roll_time()
+
+    # Appending.
+
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification_guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Append one validated batch as the leader of `leader_epoch`: assign its offsets, patching them in place.
+
+        `batch` must be writable and exactly one batch, whose final header `header` is but for what is assigned here. A
+        producer's retry of a batch that is in the log gets the original's place (`duplicate`). Raises `KafkaError`;
+        then nothing was appended.
+        """
+        if self.offline:
+            self._refuse_offline()
+        size = header.batch_length + _OVERHEAD
+        config = self.config
+        if size > config.segment_bytes:
+            self._refuse_too_large(size)
+        first_offset = self.log_end_offset
+        last_offset = first_offset + header.last_offset_delta
+        marker = None
+        if header.producer_id >= 0:
+            entry = self.producers.entries.get(header.producer_id)
+            if (
+                entry is None
+                or header.base_sequence != entry.next_sequence
+                or header.producer_epoch != entry.epoch
+                or header.attributes & _TRANSACTIONAL_OR_CONTROL
+                or entry.txn_first_offset >= 0
+            ):
+                if header.attributes & _CONTROL:
+                    marker = read_marker(batch)
+                    if marker is not None:
+                        self.producers.check_marker(header, marker[0], first_offset, origin, transaction_version)
+                else:
+                    duplicate = self.producers.check(header, first_offset, origin, verification_guard)
+                    if duplicate is not None:
+                        return AppendInfo(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
+        try:
+            if leader_epoch != self._settled_epoch:
+                self._begin_epoch(leader_epoch, first_offset)
+            max_timestamp = header.max_timestamp
+            segment = self._active
+            position = segment.size
+            if (
+                position + size > config.segment_bytes
+                or max_timestamp > segment.roll_after_ms
+                or last_offset > segment.max_offset
+            ) and self._should_roll(size, max_timestamp, last_offset, now_ms):
+                segment = self._roll(first_offset, last_offset, now_ms)
+                position = 0
+            _ASSIGNED.pack_into(batch, 0, first_offset, header.batch_length, leader_epoch)
+            segment.file.write(position, batch)
+        except DiskError:
+            self.offline = True
+            raise
+        segment.size = position + size
+        self.log_end_offset = last_offset + 1
+        segment.tail_last.append(last_offset)
+        segment.tail_positions.append(position)
+        if len(segment.tail_last) > TAIL_BATCHES:
+            segment.trim_tail()
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = max_timestamp
+            segment.max_timestamp_offset = last_offset
+        if position - segment.indexed_position > config.index_interval_bytes:
+            self._index(segment, last_offset, position)
+        elif not position:
+            self._on_first_batch(segment, max_timestamp)
+        if header.producer_id >= 0:
+            if header.attributes & _CONTROL:
+                if marker is not None:
+                    self._complete(segment, header, marker[0], first_offset, marker[1])
+            else:
+                self.producers.record(header, first_offset, last_offset)
+        if header.attributes & _LOG_APPEND_TIME:
+            return AppendInfo(first_offset, last_offset, max_timestamp)
+        return AppendInfo(first_offset, last_offset)
+
+    def append_replicated(self, records: memoryview, now_ms: int = 0) -> AppendInfo | None:
+        """Append batches that a leader has given offsets, as a follower; None if there is not one whole batch.
+
+        All are checked before any is written: each has its CRC and offsets rise from the log's end on (compaction
+        leaves gaps). Raises `KafkaError`; then nothing was appended.
+        """
+        if self.offline:
+            self._refuse_offline()
+        found: list[tuple[BatchHeader, memoryview]] = []
+        expected = self.log_end_offset
+        for header, batch in batches(records):
+            if header.magic != 2 or not crc_is_valid(batch, 0, len(batch)):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A replicated batch at offset {expected} is corrupt.")
+            if header.base_offset < expected or header.last_offset_delta < 0:
+                raise UnexpectedOffset(header.base_offset, header.last_offset, expected)
+            if header.size > self.config.segment_bytes:
+                self._refuse_too_large(header.size)
+            expected = header.next_offset
+            found.append((header, batch))
+        if not found:
+            return None
+        try:
+            self._write_replicated(records, found, now_ms)
+        except DiskError:
+            self.offline = True
+            raise
+        return AppendInfo(found[0][0].base_offset, self.log_end_offset - 1)
+
+    def _write_replicated(self, records: memoryview, found: list[tuple[BatchHeader, memoryview]], now_ms: int) -> None:
+        """One write for each segment that the batches reach into."""
+        start = at = 0
+        pending: list[tuple[BatchHeader, memoryview]] = []
+        for header, batch in found:
+            size = len(batch)
+            position = self._active.size + at - start
+            epoch_changes = header.leader_epoch >= 0 and header.leader_epoch != self._settled_epoch
+            if epoch_changes or self._should_roll(size, header.max_timestamp, header.last_offset, now_ms, position):
+                if at > start:
+                    self._write_run(records[start:at], pending)
+                    start, pending = at, []
+                if epoch_changes:
+                    self._begin_epoch(header.leader_epoch, header.base_offset)
+                if self._should_roll(size, header.max_timestamp, header.last_offset, now_ms):
+                    self._roll(self.log_end_offset, header.last_offset, now_ms)
+            pending.append((header, batch))
+            at += size
+        self._write_run(records[start:at], pending)
+
+    def _write_run(self, data: memoryview, run: list[tuple[BatchHeader, memoryview]]) -> None:
+        segment = self._active
+        position = segment.size
+        segment.file.write(position, data)
+        for header, batch in run:
+            last_offset = header.last_offset
+            segment.tail_last.append(last_offset)
+            segment.tail_positions.append(position)
+            if len(segment.tail_last) > TAIL_BATCHES:
+                segment.trim_tail()
+            if header.max_timestamp > segment.max_timestamp:
+                segment.max_timestamp = header.max_timestamp
+                segment.max_timestamp_offset = last_offset
+            if position - segment.indexed_position > self.config.index_interval_bytes:
+                self._index(segment, last_offset, position)
+            elif not position:
+                self._on_first_batch(segment, header.max_timestamp)
+            position += header.size
+            segment.size = position
+            self.log_end_offset = last_offset + 1
+            if header.producer_id >= 0:
+                if not header.is_control:
+                    self.producers.record(header, header.base_offset, last_offset)
+                elif (marker := read_marker(batch)) is not None:
+                    self._complete(segment, header, marker[0], header.base_offset, marker[1])
+
+    def _complete(
+        self, segment: Segment, header: BatchHeader, marker: EndTxnMarker, offset: int, timestamp: int
+    ) -> None:
+        ended = self.producers.complete(header, marker, offset, timestamp)
+        if ended is not None and ended[0].aborted:
+            completed, last_stable_offset = ended
+            assert segment.aborted is not None
+            segment.aborted.append(
+                AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
+            )
+
+    def _index(self, segment: Segment, last_offset: int, position: int) -> None:
+        assert segment.offsets is not None
+        assert segment.times is not None
+        base = segment.base_offset
+        segment.offsets.append(last_offset - base, position)
+        segment.times.append(segment.max_timestamp, segment.max_timestamp_offset - base)
+        segment.indexed_position = position
+        config = self.config
+        if (
+            len(segment.offsets) >= config.max_offset_index_entries
+            or len(segment.times) >= config.max_time_index_entries
+        ):
+            segment.max_offset = -1
+
+    def _on_first_batch(self, segment: Segment, max_timestamp: int) -> None:
+        segment.first_timestamp = max_timestamp
+        self._set_roll_time()
+
+    def _set_roll_time(self) -> None:
+        """From when on `append` must look closer. A segment whose first batch has no timestamp ages by the clock."""
+        segment = self._active
+        if segment.size:
+            first = segment.first_batch_timestamp()
+            age = self.config.segment_ms - segment.jitter_ms
+            segment.roll_after_ms = first + age if first >= 0 else _NEVER
+
+    def _should_roll(
+        self, size: int, max_timestamp: int, last_offset: int, now_ms: int, position: int | None = None
+    ) -> bool:
+        segment = self._active
+        if position is None:
+            position = segment.size
+        if position + size > self.config.segment_bytes or last_offset > segment.max_offset:
+            return True
+        if not position or max_timestamp <= segment.roll_after_ms:
+            return False
+        if segment.roll_after_ms != _NEVER:
+            return True
+        return now_ms - segment.created_ms > self.config.segment_ms - segment.jitter_ms
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Seal the active segment if it has had its time, though nothing is appended."""
+        if self._active.size and self._should_roll(0, now_ms, self.log_end_offset, now_ms):
+            self.roll(now_ms)
+            return True
+        return False
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment, whatever its size; no effect if it is empty."""
+        if self._active.size:
+            try:
+                self._roll(self.log_end_offset, self.log_end_offset, now_ms)
+            except DiskError:
+                self.offline = True
+                raise
+
+    def _roll(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
+        """Start a new segment for a batch of these offsets.
+
+        Its base is where the log ends, so that recovery can tell a lost segment from a gap in offsets; only an offset
+        too far away to be relative to that moves it.
+        """
+        old = self._active
+        base = self.log_end_offset
+        if last_offset - base > (1 << 31) - 1:
+            base = first_offset
+        if not self._entries_synced:
+            # A power loss may take the first segment's directory entry and leave the second's: nothing would tell that
+            # the front is missing. Later ones are missed when they do not begin where the one before ended.
+            self._disk.sync_dir(self.directory)
+            self._entries_synced = True
+        new = self._create_segment(base, now_ms)
+        if old.size:
+            old.seal()
+            self.rolled = True
+        else:
+            # An empty segment that the next offset does not fit in: no trace of it should stay.
+            self._segments.take_from(len(self._segments) - 1)
+            self._unsealed_from -= 1
+            self._retire(old)
+            old.remove_files()
+        self._segments.add(new)
+        self._active = new
+        self._take_snapshot(base)
+        return new
+
+    def _create_segment(self, base: int, now_ms: int) -> Segment:
+        segment = Segment.create(self._disk, self.directory, base, self.config, self._random, now_ms)
+        self._new_files = True
+        return segment
+
+    def _take_snapshot(self, offset: int) -> None:
+        """Also removes what the last clean close left at an offset where no segment begins."""
+        snapshots = self.snapshots
+        snapshots.take(self.producers, offset)
+        self._new_files = True
+        if len(snapshots.offsets) > 1:
+            wanted = set(self._segments.bases)
+            wanted.add(offset)
+            snapshots.retain(wanted)
+
+    # Epochs.
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """We lead from now on: the epoch starts at the log's end, at once and before any append (KIP-279).
+
+        Only in memory until a batch makes it matter: an epoch without batches decides nothing after a crash.
+        """
+        if self.epochs.assign(leader_epoch, self.log_end_offset):
+            self._settled_epoch = -1
+
+    def _begin_epoch(self, leader_epoch: int, first_offset: int) -> None:
+        """The first batch of an epoch is about to be written."""
+        if leader_epoch < 0:
+            return
+        self.epochs.assign(leader_epoch, first_offset)
+        self.epochs.dirty = True
+        if self.recovery_point > self.log_start_offset and self._flush is None:
+            # On flushed data the entry goes first (KAFKA-16541). On a log of which nothing is flushed recovery reads
+            # every header anyway, so that a new partition's first append need not wait for the disk. A flush under way
+            # may be writing the file; the next one writes it again, and only then moves the recovery point on.
+            self._write_epochs(first_offset + 1)
+        self._settled_epoch = leader_epoch
+
+    def _write_epochs(self, end_offset: int) -> None:
+        data = self._changed_epochs(end_offset)
+        if data is not None:
+            self._disk.write_atomically(f"{self.directory}/{files.LEADER_EPOCH_CHECKPOINT}", data)
+
+    def _changed_epochs(self, end_offset: int) -> bytes | None:
+        """What the checkpoint is to hold, if that is not what it holds; the caller writes it."""
+        if not self.epochs.dirty:
+            return None
+        self.epochs.dirty = False
+        data = self.epochs.encode(end_offset)
+        if data == self._epochs_file:
+            return None
+        self._epochs_file = data
+        return data
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch` and where it ends (exclusive); (-1, -1) if undefined."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Reading.
+
+    def read(self, offset: int, *, max_bytes: int, upper_bound: int, min_one: bool = True) -> Span | None:
+        """Whole batches from the one that holds `offset` on, all of them below `upper_bound`; None if there are none.
+
+        At most `max_bytes`, but with `min_one` never less than one batch. Raises OFFSET_OUT_OF_RANGE outside
+        [log start, log end].
+        """
+        if self.offline:
+            self._refuse_offline()
+        end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} is outside [{self.log_start_offset}, {end_offset}] of {self.topic_partition}.",
+            )
+        if offset >= upper_bound or offset == end_offset:
+            return None
+        segment = self._active
+        if not 0 <= segment.tail_start <= offset:
+            found = self._segments.find(
+                offset,
+                max_bytes=max_bytes,
+                upper_bound=upper_bound,
+                log_end_offset=end_offset,
+                min_one=min_one,
+                interval=self.config.index_interval_bytes,
+            )
+            return None if found is None else Span(found[0].file, found[1], found[2] - found[1])
+        last_offsets, positions = segment.tail_last, segment.tail_positions
+        slot = bisect_left(last_offsets, offset)
+        start = positions[slot]
+        end = segment.size
+        if upper_bound < end_offset:
+            end = positions[bisect_left(last_offsets, upper_bound, slot)]
+            if end == start:
+                return None
+        if end - start > max_bytes:
+            first_end = positions[slot + 1] if slot + 1 < len(positions) else end
+            if first_end - start > max_bytes:
+                if not min_one:
+                    return None
+                end = first_end
+            else:
+                end = positions[bisect_right(positions, start + max_bytes, slot) - 1]
+        return Span(segment.file, start, end - start)
+
+    def aborted_transactions(self, first: int, upper: int) -> list[AbortedTxn]:
+        """Every aborted transaction that overlaps [first, upper), also those begun before `first`."""
+        return self._segments.aborted_transactions(first, upper)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record stamped `timestamp` or later; None if there is none."""
+        return timestamps.first_at_or_after(self._segments, timestamp, self.log_start_offset)
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp (KIP-734); None if no record has one."""
+        return timestamps.latest(self._segments)
+
+    # Moving the bounds.
+
+    def update_high_watermark(self, offset: int) -> None:
+        self.high_watermark = bounded = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.producers.on_high_watermark(bounded)
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Give up everything before `offset`; files go with the next retention pass. True if that was news."""
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot move the log start of {self.topic_partition} to {offset}, beyond the high watermark "
+                f"{self.high_watermark}.",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.producers.on_high_watermark(offset)
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut everything at and after `offset`, as a follower whose leader has another history. True if records went.
+
+        The epochs are trimmed in any case: we may have begun one as a leader and appended nothing (KIP-279).
+        """
+        if self.offline:
+            self._refuse_offline()
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(self.log_end_offset)
+            self._settle_epoch()
+            return False
+        if offset < self._segments.bases[0]:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        try:
+            self._lower_recovery_point(offset)
+            self._cut(offset)
+        except DiskError:
+            self.offline = True
+            raise
+        return True
+
+    def _cut(self, offset: int) -> None:
+        """The log ends at `offset`, or before the batch that holds it: a batch is cut whole or not at all."""
+        segments = self._segments
+        slot = segments.slot_of(offset)
+        for segment in reversed(segments.take_from(slot + 1)):
+            self._retire(segment)
+            segment.remove_files()
+        active = self._active = segments[slot]
+        self._unsealed_from = min(self._unsealed_from, slot)
+        offset = active.cut(offset, segments.cache)
+        self._cut_unsynced = True
+        self._set_roll_time()
+        self.snapshots.retain([at for at in self.snapshots.offsets if at <= offset])
+        self.epochs.truncate_from_end(offset)
+        self._settle_epoch()
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        if self._flush is not None:
+            self._flush.end_offset = min(self._flush.end_offset, offset)
+        self.rebuild_producers(0)
+
+    def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int = 0) -> None:
+        """Drop every record and go on at `offset`."""
+        if self.offline:
+            self._refuse_offline()
+        try:
+            self._lower_recovery_point(min(offset, self.log_start_offset))
+            for segment in reversed(self._segments.take_from(0)):
+                self._retire(segment)
+                segment.remove_files()
+            self.snapshots.retain(())
+            self._active = self._create_segment(offset, now_ms)
+            self._segments.add(self._active)
+            self._unsealed_from = 0
+            self.rolled = False
+            self.epochs.clear()
+            if self._flush is None:
+                self._write_epochs(offset)
+            self._settled_epoch = -1
+        except DiskError:
+            self.offline = True
+            raise
+        self.producers.clear()
+        self.log_end_offset = offset
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.high_watermark = offset
+        self.recovery_point = offset if offset < self.recovery_point else self.recovery_point
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Before anything is cut: a start must never trust, unread, what may come back from before the cut."""
+        if self._flush is not None:
+            self._flush.end_offset = min(self._flush.end_offset, offset)
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self.before_truncation is not None:
+                self.before_truncation(self)
+
+    def _settle_epoch(self) -> None:
+        latest = self.epochs.latest_epoch
+        self._settled_epoch = -1 if latest is None else latest
+
+    def rebuild_producers(self, now_ms: int) -> None:
+        """Producer states from the newest snapshot and the batches after it."""
+        from ottla.log.recovery import replay_producers
+
+        self.producers.clear()
+        replay_producers(
+            self._segments,
+            self.producers,
+            self.snapshots,
+            self.log_start_offset,
+            self.log_end_offset,
+            now_ms,
+        )
+        self.producers.on_high_watermark(self.high_watermark)
+
+    # Retention.
+
+    def delete_expired(self, now_ms: int) -> list[Segment]:
+        """Detach the segments that the topic's retention gives up, oldest first and never at or above the high
+        watermark; the log start moves with them. `delete_detached` then takes their files away.
+
+        If all of them go, a new active segment is rolled first.
+        """
+        if self.offline:
+            return []
+        count = retention.expired_count(
+            self._segments,
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=self.high_watermark,
+        )
+        if not count:
+            return []
+        if count == len(self._segments):
+            self.roll(now_ms)
+        removed = self._segments.take_first(count)
+        self._unsealed_from = max(0, self._unsealed_from - count)
+        first_base = self._segments.bases[0]
+        if first_base > self.log_start_offset:
+            self.advance_log_start(first_base)
+        self.recovery_point = max(self.recovery_point, self.log_start_offset)
+        self._graveyard.detach(removed)
+        return removed
+
+    def delete_detached(self, now_ms: int) -> int:
+        """Mark the files of detached segments as deleted; call once the new log start is on the disk.
+
+        They are removed `file.delete.delay.ms` later (`remove_deleted`). How many segments that were.
+        """
+        try:
+            return self._graveyard.mark_deleted(
+                self.snapshots, now_ms + self.config.file_delete_delay_ms, flushing=self._flush is not None
+            )
+        except DiskError:
+            self.offline = True
+            raise
+
+    def remove_deleted(self, now_ms: int) -> None:
+        """Remove the files whose delay is over."""
+        try:
+            self._graveyard.remove_due(now_ms)
+        except DiskError:
+            self.offline = True
+            raise
+
+    def _retire(self, segment: Segment) -> None:
+        self._segments.cache.forget(segment)
+        self._graveyard.close(segment, flushing=self._flush is not None)
+
+    # Flushing.
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Does the topic's policy, or a sealed segment, ask for a flush?"""
+        if self.rolled:
+            return True
+        unflushed = self.log_end_offset - self.recovery_point
+        config = self.config
+        return unflushed >= config.flush_messages or (unflushed > 0 and now_ms - self.last_flush_ms >= config.flush_ms)
+
+    def prepare_flush(self, *, sync_parent: bool = True) -> Flush:
+        """Capture what makes everything appended so far durable. One flush at a time."""
+        if self.offline:
+            self._refuse_offline()
+        assert self._flush is None, "a flush is under way"
+        first = min(self._segments.slot_of(self.recovery_point), self._unsealed_from)
+        dirty = self.log_end_offset > self.recovery_point or self._cut_unsynced
+        flush = Flush(
+            self,
+            self._disk,
+            end_offset=self.log_end_offset,
+            data=self._unflushed_files(first) if dirty else [],
+            sealed=self._segments.between(self._unsealed_from, -1),
+            epochs=self._changed_epochs(self.log_end_offset),
+            identity=not self._identity_synced,
+            sync_parent=sync_parent,
+            snapshots=self.snapshots.unsynced,
+            new_files=self._new_files,
+        )
+        self.snapshots.unsynced = []
+        self._new_files = False
+        self._cut_unsynced = False
+        self.rolled = False
+        self._flush = flush
+        return flush
+
+    def _unflushed_files(self, first: int) -> list[File]:
+        return [segment.file for segment in self._segments.between(first) if segment.size or self._cut_unsynced]
+
+    def on_flushed(self, flush: Flush, now_ms: int) -> None:
+        """`flush.run` returned: the recovery point moves to where the log ended when it was prepared."""
+        assert flush is self._flush
+        self._flush = None
+        self._identity_synced = self._entries_synced = True
+        self.last_flush_ms = now_ms
+        self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
+        for segment, offsets in flush.sealed:
+            self._release_indexes(segment, offsets)
+        self._graveyard.on_flushed(self._segments.bases)
+
+    def flush(self, now_ms: int, *, sync_parent: bool = True) -> None:
+        """Prepare, run and note a flush, here and now. Blocks."""
+        flush = self.prepare_flush(sync_parent=sync_parent)
+        flush.run()
+        self.on_flushed(flush, now_ms)
+
+    def _release_indexes(self, segment: Segment, offsets: OffsetIndex | None) -> None:
+        """`segment`'s indexes are on the disk: from now on they are read when they are wanted."""
+        at = self._segments.slot_of(segment.base_offset)
+        if at != self._unsealed_from or self._segments[at] is not segment or segment.offsets is not offsets:
+            return  # Cut or removed meanwhile.
+        self._segments.cache.put(segment, segment.offsets, segment.times)
+        segment.offsets = segment.times = segment.aborted = None
+        self._unsealed_from += 1
+
+    # Ending.
+
+    def close(self, now_ms: int) -> None:
+        """Write out and sync everything, so that a start after it needs no recovery. Blocks; raises `DiskError`.
+
+        What did not change since it was loaded is not written. The directory above is left to the caller to sync, once
+        for all of its logs.
+        """
+        if self.offline:
+            self._refuse_offline()
+        try:
+            active = self._active
+            if active.preallocated:
+                active.trim()
+                self._cut_unsynced = True
+            if self.log_end_offset > (self.snapshots.offsets[-1] if self.snapshots.offsets else self.log_start_offset):
+                self._take_snapshot(self.log_end_offset)
+            active.note_largest_timestamp()
+            for suffix, data in active.encode_indexes():
+                if not self._loaded_clean or self._differs(active.path(suffix), data):
+                    self._write(active.path(suffix), data, sync=bool(data))
+                    self._new_files = True
+            if not active.aborted:
+                self._disk.remove(active.path(files.TXN_INDEX))
+            if self._epochs_file is None:
+                # An empty log's is not worth a sync: if it is lost, there are no epochs to find.
+                self._epochs_file = self.epochs.encode(self.log_start_offset)
+                self._write(f"{self.directory}/{files.LEADER_EPOCH_CHECKPOINT}", self._epochs_file, sync=False)
+                self._new_files = self.epochs.dirty = True
+            self.flush(now_ms, sync_parent=False)
+        except DiskError:
+            self.offline = True
+            raise
+        self.abandon()
+
+    def _differs(self, path: str, data: bytes) -> bool:
+        try:
+            return self._disk.read_file(path) != data
+        except FileNotFoundError:
+            return True
+
+    def _write(self, path: str, data: bytes, *, sync: bool) -> None:
+        file = self._disk.open(path, create=True)
+        try:
+            file.truncate(len(data))
+            file.write(0, data)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def abandon(self) -> None:
+        """Close all files as they are: after a clean close, before a deletion, or when the disk has failed."""
+        self.offline = True
+        for segment in self._segments:
+            self._segments.cache.forget(segment)
+            segment.close()
+        self._graveyard.close_all()
+
+    # Refusing.
+
+    def _refuse_offline(self) -> NoReturn:
+        raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {self.topic_partition} is offline.")
+
+    def _refuse_too_large(self, size: int) -> NoReturn:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"A batch of {size} bytes exceeds the segment size of {self.config.segment_bytes}.",
+        )
+
+
+class UnexpectedOffset(KafkaError):
+    """Replicated batches that do not begin at or after the log's end."""
+
+    def __init__(self, first_offset: int, last_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"Batch {first_offset}..{last_offset} does not follow the log end {log_end_offset}.",
+        )
+        self.first_offset = first_offset
+        self.last_offset = last_offset

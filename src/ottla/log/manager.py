@@ -1,0 +1,462 @@
+"""All logs of a node, in one or several log directories, and the files that speak for a whole directory.
+
+Owns the directories' locks, identities (`meta.properties`), checkpoints and clean-shutdown markers; creates, loads,
+retires and removes logs. Driven by the node at start and stop, and by timers in between, which call what has fallen
+due. A directory whose disk failed is offline until the node starts again; the others go on.
+
+The marker of a clean shutdown is honest: it is written last, after every log of its directory was closed and the
+checkpoints were written, and it is gone, for good, before the first append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+from ottla.errors import ErrorCode, KafkaError, StartupError
+from ottla.log import checkpoints, files
+from ottla.log.checkpoint_files import CheckpointFile, PendingWork
+from ottla.log.epochs import LeaderEpochCache
+from ottla.log.index_cache import IndexCache
+from ottla.log.log import Log
+from ottla.log.log_config import LogConfig
+from ottla.log.producers import DEFAULT_EXPIRATION_MS, ProducerStates
+from ottla.log.recovery import load_log
+from ottla.log.segment import Segment
+from ottla.log.segments import Segments
+from ottla.log.snapshots import SnapshotFiles
+from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, TopicPartition, Uuid
+from ottla.runtime.seams import Disk, DiskError
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+
+
+class LogDirectory:
+    """One log directory: who it belongs to, how it was left, and its checkpoint files."""
+
+    __slots__ = (
+        "_failed",
+        "_release",
+        "high_watermarks",
+        "log_starts",
+        "path",
+        "previous_broker_epoch",
+        "properties",
+        "recovery_points",
+        "was_clean",
+    )
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        self._failed = False
+        self.properties: checkpoints.MetaProperties | None = None
+        self.was_clean = False
+        self.previous_broker_epoch = -1
+        """From the marker of the last clean shutdown: the proof that a returning broker shows (KIP-966)."""
+        self.recovery_points = CheckpointFile(disk, f"{path}/{files.RECOVERY_POINT_CHECKPOINT}")
+        self.log_starts = CheckpointFile(disk, f"{path}/{files.LOG_START_CHECKPOINT}")
+        self.high_watermarks = CheckpointFile(disk, f"{path}/{files.HIGH_WATERMARK_CHECKPOINT}")
+        self._release: Callable[[], None] | None = None
+
+    @property
+    def offline(self) -> bool:
+        return self._failed or any(
+            file.failed for file in (self.recovery_points, self.log_starts, self.high_watermarks)
+        )
+
+    def fail(self) -> None:
+        """The disk under it failed: nothing here is tried again until the node starts anew."""
+        self._failed = True
+
+    def lock(self, disk: Disk) -> None:
+        disk.make_dirs(self.path)
+        try:
+            self._release = disk.lock(f"{self.path}/{files.LOCK}")
+        except BlockingIOError:
+            raise StartupError(
+                f"{self.path} is in use by another node: stop that one, or give this one another log.dirs"
+            ) from None
+
+    def unlock(self) -> None:
+        if self._release is not None:
+            self._release()
+            self._release = None
+
+
+class LogManager:
+    def __init__(
+        self,
+        disk: Disk,
+        directories: Iterable[str],
+        *,
+        random: Random,
+        producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
+        verify_transactions: bool = True,
+        index_cache_bytes: int = 64 << 20,
+    ) -> None:
+        self._disk = disk
+        self._random = random
+        self._producer_expiration_ms = producer_expiration_ms
+        self._verify_transactions = verify_transactions
+        self._cache = IndexCache(index_cache_bytes)
+        self.directories = {path: LogDirectory(disk, path) for path in directories}
+        self.logs: dict[TopicPartition, Log] = {}
+        """By partition; the metadata log is not among them."""
+        self.metadata_log: Log | None = None
+        self.strays: list[str] = []
+        """Directories that were set apart as belonging to no partition of this node."""
+        self._doomed: list[tuple[int, str]] = []
+        """When to remove which retired directory."""
+        self._loaded = False
+
+    # Starting.
+
+    def lock(self) -> None:
+        """Take every directory for this process. Raises `StartupError`."""
+        taken: list[LogDirectory] = []
+        for directory in self.directories.values():
+            try:
+                directory.lock(self._disk)
+            except StartupError:
+                for other in taken:
+                    other.unlock()
+                raise
+            taken.append(directory)
+
+    def read_identities(self) -> list[checkpoints.MetaProperties | None]:
+        """Read each directory's `meta.properties`. Raises `StartupError` if two contradict each other."""
+        found = []
+        for directory in self.directories.values():
+            directory.properties = properties = checkpoints.read_meta_properties(self._disk, directory.path)
+            found.append(properties)
+        known = [properties for properties in found if properties is not None]
+        for field in ("cluster_id", "node_id"):
+            if len({getattr(properties, field) for properties in known}) > 1:
+                raise StartupError(f"the log directories belong to different nodes: their {field} differ")
+        if len({properties.directory_id for properties in known}) < len(known):
+            raise StartupError("two log directories have the same directory.id: one is a copy of the other")
+        return found
+
+    def load(self, config_of: Callable[[str], LogConfig], now_ms: int) -> None:
+        """Bring back every log; `config_of` gives a topic's. Blocks, for long after a crash of a large log.
+
+        A directory that cannot be read is offline; raises `StartupError` if that leaves none.
+        """
+        for directory in self.directories.values():
+            try:
+                self._load_directory(directory, config_of, now_ms)
+            except DiskError as error:
+                self.fail_directory(directory.path)
+                if all(other.offline for other in self.directories.values()):
+                    raise StartupError(f"no log directory can be used: {error}") from error
+        self._loaded = True
+
+    def _load_directory(self, directory: LogDirectory, config_of: Callable[[str], LogConfig], now_ms: int) -> None:
+        disk, path = self._disk, directory.path
+        disk.make_dirs(path)
+        self._read_marker(directory)
+        recovery_points = directory.recovery_points.read()
+        log_starts = directory.log_starts.read()
+        high_watermarks = directory.high_watermarks.read()
+        for name in disk.list(path):
+            if not disk.is_dir(f"{path}/{name}"):
+                continue
+            if name.endswith(files.DELETE_DIRECTORY):
+                self._doomed.append((now_ms, f"{path}/{name}"))
+                continue
+            if name.endswith(files.STRAY_DIRECTORY):
+                self.strays.append(f"{path}/{name}")
+                continue
+            partition = files.parse_directory(name)
+            if partition is None or partition == METADATA_PARTITION:
+                continue
+            if partition in self.logs:
+                raise StartupError(
+                    f"{partition} is in two log directories, {self.logs[partition].directory} and {path}/{name}: "
+                    "remove the older one"
+                )
+            log = load_log(
+                disk,
+                f"{path}/{name}",
+                partition,
+                config_of(partition.topic),
+                clean=directory.was_clean,
+                log_start_offset=log_starts.get(partition, 0),
+                recovery_point=recovery_points.get(partition, 0),
+                high_watermark=high_watermarks.get(partition, 0),
+                producers=self._new_producers(),
+                cache=self._cache,
+                random=self._random,
+                now_ms=now_ms,
+            )
+            if log.topic_id == ZERO_UUID and not log.log_end_offset:
+                # A crash came between the directory and the identity in it: there never was such a log.
+                log.abandon()
+                disk.remove_tree(log.directory)
+                continue
+            self._adopt(log)
+        if not directory.was_clean:
+            # What was recovered is flushed; the next start need not read it again, whatever happens now.
+            self._recovery_points(directory)()
+            self._log_starts(directory)()
+
+    def _read_marker(self, directory: LogDirectory) -> None:
+        path = f"{directory.path}/{files.CLEAN_SHUTDOWN}"
+        try:
+            marker = self._disk.read_file(path)
+        except FileNotFoundError:
+            return
+        directory.was_clean = True
+        directory.previous_broker_epoch = checkpoints.decode_clean_shutdown(marker)
+        self._disk.remove(path)
+        self._disk.sync_dir(directory.path)
+
+    def _new_producers(self) -> ProducerStates:
+        return ProducerStates(expiration_ms=self._producer_expiration_ms, verify_transactions=self._verify_transactions)
+
+    def _adopt(self, log: Log) -> None:
+        log.before_truncation = self._before_truncation
+        self.logs[log.topic_partition] = log
+
+    def _before_truncation(self, log: Log) -> None:
+        self._recovery_points(self.directories[_parent(log.directory)])()
+
+    def load_metadata_log(self, directory: str, config: LogConfig, now_ms: int) -> Log:
+        """The log of `__cluster_metadata` in `directory`, made if it is not there. Call after `load`.
+
+        It has no checkpoints: its start follows its snapshots, and after a crash all of it is read.
+        """
+        path = f"{directory}/{METADATA_PARTITION}"
+        known = self.directories.get(directory)
+        if self._disk.is_dir(path):
+            log = load_log(
+                self._disk,
+                path,
+                METADATA_PARTITION,
+                config,
+                clean=known is not None and known.was_clean,
+                producers=self._new_producers(),
+                cache=self._cache,
+                random=self._random,
+                now_ms=now_ms,
+            )
+            if log.topic_id != METADATA_TOPIC_ID:
+                self._write_identity(path, METADATA_TOPIC_ID)
+                log.topic_id = METADATA_TOPIC_ID
+        else:
+            log = self._create(path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms)
+        self.metadata_log = log
+        return log
+
+    # Logs come and go.
+
+    def create(
+        self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, *, directory: str | None = None
+    ) -> Log:
+        """A new, empty log; in the online directory that holds the fewest, unless `directory` names one."""
+        assert partition not in self.logs
+        if directory is None:
+            online = [path for path, known in self.directories.items() if not known.offline]
+            if not online:
+                raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "Every log directory is offline.")
+            counts = dict.fromkeys(online, 0)
+            if len(online) > 1:
+                for log in self.logs.values():
+                    counts[_parent(log.directory)] = counts.get(_parent(log.directory), 0) + 1
+            directory = min(online, key=counts.__getitem__)
+        log = self._create(f"{directory}/{partition}", partition, topic_id, config, now_ms)
+        self._adopt(log)
+        return log
+
+    def _create(self, path: str, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
+        """Three files' worth of work and no sync: a topic may have a thousand partitions. The first flush syncs."""
+        disk = self._disk
+        disk.make_dirs(path)
+        self._write_identity(path, topic_id)
+        segment = Segment.create(disk, path, 0, config, self._random, now_ms)
+        return Log(
+            disk,
+            path,
+            partition,
+            topic_id,
+            config,
+            segments=Segments([segment], self._cache),
+            log_start_offset=0,
+            log_end_offset=0,
+            recovery_point=0,
+            high_watermark=0,
+            epochs=LeaderEpochCache(),
+            epochs_file=None,
+            producers=self._new_producers(),
+            snapshots=SnapshotFiles(disk, path),
+            random=self._random,
+            now_ms=now_ms,
+            unsealed_from=0,
+            new=True,
+        )
+
+    def _write_identity(self, path: str, topic_id: Uuid) -> None:
+        file = self._disk.open(f"{path}/{files.PARTITION_METADATA}", create=True)
+        try:
+            file.write(0, checkpoints.encode_partition_metadata(topic_id))
+        finally:
+            file.close()
+
+    def delete(self, partitions: Iterable[TopicPartition], now_ms: int) -> PendingWork:
+        """Retire logs for good: their directories are renamed at once and removed after `file.delete.delay.ms`.
+
+        The work makes that durable, and must have run before a log of the same name is created: then a new one finds
+        nothing of the old one, not even in the checkpoints.
+        """
+        return self._retire(partitions, files.DELETE_DIRECTORY, now_ms)
+
+    def set_apart(self, partitions: Iterable[TopicPartition], now_ms: int) -> PendingWork:
+        """Rename the directories of logs that the metadata does not place here to strays, and keep their data."""
+        return self._retire(partitions, files.STRAY_DIRECTORY, now_ms)
+
+    def _retire(self, partitions: Iterable[TopicPartition], suffix: str, now_ms: int) -> PendingWork:
+        touched: dict[str, None] = {}
+        for partition in partitions:
+            log = self.logs.pop(partition)
+            log.abandon()
+            parent = _parent(log.directory)
+            if self.directories[parent].offline:
+                continue
+            target = f"{parent}/{files.retired_name(partition, suffix, self._random)}"
+            self._disk.rename(log.directory, target)
+            if suffix == files.DELETE_DIRECTORY:
+                self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
+            else:
+                self.strays.append(target)
+            touched[parent] = None
+        steps: list[Callable[[], None]] = []
+        for parent in touched:
+            # The first checkpoint written syncs the directory, and so the renames.
+            steps += self._checkpoints(self.directories[parent])
+        return PendingWork(steps)
+
+    def fail_directory(self, path: str) -> list[TopicPartition]:
+        """The disk under `path` failed: its logs are offline until the node starts again. Which they are."""
+        self.directories[path].fail()
+        lost = [partition for partition, log in self.logs.items() if _parent(log.directory) == path]
+        for partition in lost:
+            self.logs[partition].abandon()
+        return lost
+
+    # What timers call.
+
+    def begin_retention(self, now_ms: int) -> PendingWork:
+        """Give up what the topics' retention says. The work, which blocks, puts the new log starts on the disk; only
+        then may `finish_retention` take files away: a deletion that a power loss half undoes leaves no hole above them.
+        """
+        parents: dict[str, None] = {}
+        for log in self.logs.values():
+            if log.delete_expired(now_ms):
+                parents[_parent(log.directory)] = None
+        return PendingWork(self._log_starts(self.directories[parent]) for parent in parents)
+
+    def finish_retention(self, now_ms: int) -> int:
+        """Mark the files of what was given up as deleted; how many segments went."""
+        return sum(log.delete_detached(now_ms) for log in self.logs.values() if not log.offline)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Both halves at once. Blocks if anything goes."""
+        self.begin_retention(now_ms).run()
+        return self.finish_retention(now_ms)
+
+    def remove_deleted(self, now_ms: int) -> None:
+        """Remove the files and directories whose delay is over. Blocks for as long as that takes."""
+        for log in self.logs.values():
+            log.remove_deleted(now_ms)
+        due = [path for at, path in self._doomed if at <= now_ms]
+        self._doomed = [item for item in self._doomed if item[0] > now_ms]
+        for path in due:
+            self._disk.remove_tree(path)
+
+    def expire_producers(self, now_ms: int) -> int:
+        return sum(log.producers.remove_expired(now_ms) for log in self.logs.values() if not log.offline)
+
+    # Checkpoints.
+
+    def prepare_checkpoints(self) -> PendingWork:
+        """Every checkpoint of every online directory, as of now."""
+        return PendingWork(step for directory in self._online() for step in self._checkpoints(directory))
+
+    def prepare_high_watermark_checkpoints(self) -> PendingWork:
+        return PendingWork(self._high_watermarks(directory) for directory in self._online())
+
+    def _checkpoints(self, directory: LogDirectory) -> list[Callable[[], None]]:
+        return [self._recovery_points(directory), self._log_starts(directory), self._high_watermarks(directory)]
+
+    def _recovery_points(self, directory: LogDirectory) -> Callable[[], None]:
+        return directory.recovery_points.prepare(
+            {log.topic_partition: log.recovery_point for log in self._in(directory)}
+        )
+
+    def _log_starts(self, directory: LogDirectory) -> Callable[[], None]:
+        """Also where the first segment's name tells the same: a power loss may bring back a segment before it."""
+        return directory.log_starts.prepare(
+            {log.topic_partition: log.log_start_offset for log in self._in(directory) if log.log_start_offset > 0}
+        )
+
+    def _high_watermarks(self, directory: LogDirectory) -> Callable[[], None]:
+        return directory.high_watermarks.prepare(
+            {log.topic_partition: log.high_watermark for log in self._in(directory)}
+        )
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories.values() if not directory.offline]
+
+    def _in(self, directory: LogDirectory) -> list[Log]:
+        if len(self.directories) == 1:
+            return list(self.logs.values())
+        return [log for log in self.logs.values() if _parent(log.directory) == directory.path]
+
+    # Stopping.
+
+    def close(self, now_ms: int, broker_epoch: int = -1) -> None:
+        """Shut down cleanly: close every log, write the checkpoints, and last, where all went well, the marker.
+
+        No flush may be under way. Blocks. Where a log cannot be closed, or was never loaded, there is no marker, and
+        the next start recovers.
+        """
+        for directory in self.directories.values():
+            honest = self._loaded
+            for log in self._in(directory):
+                honest = _close(log, now_ms) and honest
+            metadata_log = self.metadata_log
+            if metadata_log is not None and _parent(metadata_log.directory) == directory.path:
+                honest = _close(metadata_log, now_ms) and honest
+            if not self._loaded or directory.offline:
+                continue
+            try:
+                for write in self._checkpoints(directory):
+                    write()
+                if honest:
+                    self._disk.write_atomically(
+                        f"{directory.path}/{files.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch)
+                    )
+            except DiskError:
+                directory.fail()
+        metadata_log = self.metadata_log
+        if metadata_log is not None and _parent(metadata_log.directory) not in self.directories:
+            _close(metadata_log, now_ms)
+            self._disk.sync_dir(_parent(metadata_log.directory))
+        for directory in self.directories.values():
+            directory.unlock()
+
+
+def _close(log: Log, now_ms: int) -> bool:
+    if log.offline:
+        log.abandon()
+        return False
+    try:
+        log.close(now_ms)
+    except KafkaError:
+        log.abandon()
+        return False
+    return True
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,88 @@
+"""The sparse map from offsets to file positions of one segment (`.index`).
+
+An entry of 8 bytes is written for about every `index.interval.bytes`: the last offset of a batch, relative to the
+segment's base, and the batch's position. A look-up gives a position at or before the batch that holds an offset; the
+rest is a short scan of headers. Kept in machine arrays, so that a look-up is one C bisection.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+
+ENTRY_SIZE = 8
+
+
+class OffsetIndex:
+    __slots__ = ("positions", "relative_offsets")
+
+    def __init__(self) -> None:
+        self.relative_offsets = array("I")
+        self.positions = array("I")
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def append(self, relative_offset: int, position: int) -> None:
+        self.relative_offsets.append(relative_offset)
+        self.positions.append(position)
+
+    @property
+    def last_position(self) -> int:
+        return self.positions[-1] if self.positions else 0
+
+    def floor_position(self, relative_offset: int) -> int:
+        """Where to start scanning for `relative_offset`: the batch that holds it starts here or later."""
+        slot = bisect_right(self.relative_offsets, relative_offset) - 1
+        return self.positions[slot] if slot >= 0 else 0
+
+    def boundary_at_or_before(self, position: int) -> int:
+        """The highest known batch boundary that is not beyond `position`."""
+        slot = bisect_right(self.positions, position) - 1
+        return self.positions[slot] if slot >= 0 else 0
+
+    def truncate(self, relative_offset: int) -> None:
+        """Forget everything at or above `relative_offset`."""
+        keep = bisect_left(self.relative_offsets, relative_offset)
+        del self.relative_offsets[keep:]
+        del self.positions[keep:]
+
+    def copy(self) -> OffsetIndex:
+        other = OffsetIndex()
+        other.relative_offsets = self.relative_offsets[:]
+        other.positions = self.positions[:]
+        return other
+
+    def encode(self) -> bytes:
+        words = array("I", bytes(ENTRY_SIZE * len(self)))
+        words[0::2] = self.relative_offsets
+        words[1::2] = self.positions
+        if sys.byteorder == "little":
+            words.byteswap()
+        return words.tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes, log_size: int) -> OffsetIndex | None:
+        """None if the bytes cannot be the index of a segment of `log_size` bytes: it is then built anew.
+
+        Besides torn files this catches the zeros that a preallocated index ends in after a crash.
+        """
+        if len(data) % ENTRY_SIZE:
+            return None
+        words = array("I", data)
+        if sys.byteorder == "little":
+            words.byteswap()
+        index = cls()
+        index.relative_offsets = words[0::2]
+        index.positions = words[1::2]
+        return index if index._is_sound(log_size) else None
+
+    def _is_sound(self, log_size: int) -> bool:
+        """A glance at both ends: whatever was synced is whole, and a full check would stall a first read."""
+        offsets, positions = self.relative_offsets, self.positions
+        if not positions:
+            return True
+        if len(positions) > 1 and (positions[-1] <= positions[0] or offsets[-1] <= offsets[0]):
+            return False
+        return positions[-1] < log_size

@@ -1,0 +1,429 @@
+"""Bringing a log back from its directory: after a clean close by trusting it, otherwise by reading it.
+
+After a crash every batch from the recovery point's segment on is read and its CRC checked. The first that is not whole
+ends the log; so does a segment that does not begin where the one before ended. Indexes, epochs and producer states of
+that range are built anew from the batches, snapshots included, so that derived state never survives what it was derived
+from. What recovery kept is flushed before anyone reads it, or a second crash could take back what a consumer has seen;
+only that flush moves the recovery point.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from random import Random
+
+from ottla.log import files, offset_index, scan, time_index
+from ottla.log.checkpoints import decode_epochs, decode_partition_metadata
+from ottla.log.epochs import LeaderEpochCache
+from ottla.log.index_cache import IndexCache
+from ottla.log.log import Log
+from ottla.log.log_config import LogConfig
+from ottla.log.markers import read_marker
+from ottla.log.producers import ProducerStates
+from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.log.segments import Segments
+from ottla.log.snapshots import SnapshotFiles
+from ottla.log.txn_index import AbortedTxn
+from ottla.model import ZERO_UUID, TopicPartition
+from ottla.records import BatchHeader
+from ottla.runtime.seams import Disk
+
+
+def load_log(
+    disk: Disk,
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    *,
+    clean: bool,
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    high_watermark: int = 0,
+    producers: ProducerStates,
+    cache: IndexCache,
+    random: Random,
+    now_ms: int,
+) -> Log:
+    """The log in `directory`, ready to serve. The offsets are those of the checkpoints. Blocks."""
+    return _Loader(disk, directory, topic_partition, config, producers, cache, random, now_ms).load(
+        clean, log_start_offset, recovery_point, high_watermark
+    )
+
+
+class _Loader:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        producers: ProducerStates,
+        cache: IndexCache,
+        random: Random,
+        now_ms: int,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self.producers = producers
+        self.cache = cache
+        self.random = random
+        self.now_ms = now_ms
+        self.segments: list[Segment] = []
+        self.changed = False
+        """Was anything cut off the batches?"""
+
+    def load(self, clean: bool, log_start: int, recovery_point: int, high_watermark: int) -> Log:
+        names = settle_leftovers(self.disk, self.directory)
+        bases = [offset for name in names if name.endswith(files.LOG) and (offset := files.offset_of(name)) is not None]
+        self._remove_orphans(names, bases)
+        self.snapshots = SnapshotFiles(self.disk, self.directory, _snapshot_offsets(names))
+        self.segments = [
+            Segment(
+                self.disk,
+                self.directory,
+                base,
+                size=self._size_of(base),
+                created_ms=self.now_ms,
+                index_interval=self.config.index_interval_bytes,
+            )
+            for base in sorted(bases)
+        ]
+        epochs_file = self._read(files.LEADER_EPOCH_CHECKPOINT) if files.LEADER_EPOCH_CHECKPOINT in names else None
+        entries = decode_epochs(epochs_file) if epochs_file is not None else None
+        self.epochs = LeaderEpochCache(entries or ())
+
+        unsealed_from = len(self.segments) - 1
+        if not clean:
+            # The segment that holds the last flushed record: it was active in that flush, so its indexes were not
+            # written, and it may have been sealed right after.
+            unsealed_from = max(0, bisect_left([s.base_offset for s in self.segments], recovery_point) - 1)
+        self._mend_indexes(names, unsealed_from)
+        if not self.segments:
+            end = log_start
+        elif clean:
+            end = self._trust()
+        else:
+            end = self._recover(unsealed_from, log_start)
+        if not self.segments or end < log_start:
+            end = self._start_empty(log_start)
+            unsealed_from = 0
+
+        first_base = self.segments[0].base_offset
+        log_start = max(log_start, first_base)
+        self.epochs.truncate_from_end(end)
+        self._complete_epochs(log_start, end)
+        self.epochs.truncate_from_start(log_start)
+        if clean:
+            replay_producers(
+                Segments(self.segments, self.cache), self.producers, self.snapshots, log_start, end, self.now_ms
+            )
+        self.snapshots.retain([segment.base_offset for segment in self.segments] + [end])
+        self.epochs.dirty = self.epochs.encode(end) != epochs_file
+
+        topic_id = ZERO_UUID
+        if files.PARTITION_METADATA in names:
+            topic_id = decode_partition_metadata(self._read(files.PARTITION_METADATA)) or ZERO_UUID
+        self.segments[-1].tail_start = end
+        log = Log(
+            self.disk,
+            self.directory,
+            self.topic_partition,
+            topic_id,
+            self.config,
+            segments=Segments(self.segments, self.cache),
+            log_start_offset=log_start,
+            log_end_offset=end,
+            recovery_point=end if clean and not self.changed else min(recovery_point, end),
+            high_watermark=high_watermark,
+            epochs=self.epochs,
+            epochs_file=epochs_file,
+            producers=self.producers,
+            snapshots=self.snapshots,
+            random=self.random,
+            now_ms=self.now_ms,
+            unsealed_from=unsealed_from,
+            recovered=not clean or self.changed,
+        )
+        self.producers.on_high_watermark(log.high_watermark)
+        if not clean or self.changed:
+            # Even if nothing lies beyond the recovery point: a file may be shorter in the page cache than on the disk.
+            log.flush(self.now_ms)
+        return log
+
+    # After a clean close.
+
+    def _trust(self) -> int:
+        """Look only at what is missing or cannot be right; returns the log's end."""
+        active = self.segments[-1]
+        active.aborted = active.aborted_transactions()
+        active.offsets = active.load_offset_index()
+        active.times = active.load_time_index()
+        end = self._find_end(active)
+        if end is None:
+            # The index points into the middle of a batch.
+            active.offsets, active.times = active.build_indexes()
+            end = self._find_end(active)
+            assert end is not None
+        return end
+
+    def _mend_indexes(self, names: list[str], unsealed_from: int) -> None:
+        """Build anew what is missing, or cannot be right, of the sealed segments that are not read anyway."""
+        present = set(names)
+        for segment in self.segments[:unsealed_from]:
+            if not self._has_sound_indexes(segment, present):
+                self._rebuild_index_files(segment)
+
+    def _has_sound_indexes(self, segment: Segment, present: set[str]) -> bool:
+        base = segment.base_offset
+        for suffix, entry_size in (
+            (files.OFFSET_INDEX, offset_index.ENTRY_SIZE),
+            (files.TIME_INDEX, time_index.ENTRY_SIZE),
+        ):
+            if files.file_name(base, suffix) not in present:
+                return False
+            # One that was preallocated and never trimmed is larger than an entry an interval can make it.
+            size = self.disk.file_size(segment.path(suffix))
+            entries_max = segment.size // (self.config.index_interval_bytes + 1) + 1
+            if size % entry_size or size // entry_size > entries_max:
+                return False
+        return True
+
+    def _rebuild_index_files(self, segment: Segment) -> None:
+        segment.offsets, segment.times = segment.build_indexes()
+        segment.aborted = segment.aborted_transactions()
+        segment.write_index_files(segment.encode_indexes())
+        segment.offsets = segment.times = segment.aborted = None
+
+    def _find_end(self, active: Segment) -> int | None:
+        """Where the last batch ends, and what the index leaves out; None if the index is wrong."""
+        assert active.offsets is not None
+        assert active.times is not None
+        base = active.base_offset
+        active.indexed_position = position = active.offsets.last_position
+        timestamp, relative = active.times.last
+        active.max_timestamp, active.max_timestamp_offset = timestamp, base + relative
+        end, valid = base, 0
+        for at, header in scan.headers(active.file, position, active.size):
+            if at == position and position and header.last_offset - base != active.offsets.relative_offsets[-1]:
+                return None
+            if header.max_timestamp > active.max_timestamp:
+                active.max_timestamp, active.max_timestamp_offset = header.max_timestamp, header.last_offset
+            end, valid = header.next_offset, at + header.size
+        if not valid and position:
+            return None
+        if valid != active.size:
+            self._cut_file(active, valid)
+        return end
+
+    # After a crash.
+
+    def _recover(self, floor: int, log_start: int) -> int:
+        """Read everything from segment `floor` on; returns the log's end."""
+        segments = self.segments
+        base = segments[floor].base_offset
+        self.epochs.truncate_from_end(base)
+        # A snapshot from here on may tell of a history that was cut off: they are taken anew.
+        self.snapshots.retain([offset for offset in self.snapshots.offsets if offset <= base])
+        replay_producers(Segments(segments, self.cache), self.producers, self.snapshots, log_start, base, self.now_ms)
+        end = base
+        for slot in range(floor, len(segments)):
+            segment = segments[slot]
+            if segment.base_offset != end:
+                self._drop(slot)
+                break
+            if segment.base_offset > log_start:
+                self.snapshots.take(self.producers, segment.base_offset)
+            end = self._read_segment(segment)
+            if slot + 1 < len(segments):
+                segment.note_largest_timestamp()
+        return end
+
+    def _read_segment(self, segment: Segment) -> int:
+        """Check every batch and build what is derived from it; cut the file after the last that is whole."""
+        segment.hold_empty_indexes()
+        assert segment.offsets is not None
+        assert segment.times is not None
+        base, interval = segment.base_offset, self.config.index_interval_bytes
+        valid, end = 0, base
+        for position, header, batch in scan.intact_batches(segment.file, segment.size, base):
+            last = header.last_offset
+            if last - base > MAX_RELATIVE_OFFSET:
+                break
+            if not position:
+                segment.first_timestamp = header.max_timestamp
+            if header.max_timestamp > segment.max_timestamp:
+                segment.max_timestamp, segment.max_timestamp_offset = header.max_timestamp, last
+            if position - segment.indexed_position > interval:
+                segment.offsets.append(last - base, position)
+                segment.times.append(segment.max_timestamp, segment.max_timestamp_offset - base)
+                segment.indexed_position = position
+            latest = self.epochs.latest_epoch
+            if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            aborted = apply_to_producers(self.producers, header, batch)
+            if aborted is not None:
+                assert segment.aborted is not None
+                segment.aborted.append(aborted)
+            valid, end = position + header.size, header.next_offset
+        if valid != segment.size:
+            self._cut_file(segment, valid)
+        return end
+
+    def _cut_file(self, segment: Segment, size: int) -> None:
+        segment.file.truncate(size)
+        segment.size = size
+        self.changed = True
+
+    def _drop(self, slot: int) -> None:
+        for segment in reversed(self.segments[slot:]):
+            segment.close()
+            segment.remove_files()
+        del self.segments[slot:]
+        self.changed = True
+
+    # Both.
+
+    def _start_empty(self, offset: int) -> int:
+        """No segment, or the log start is beyond everything: begin there."""
+        self._drop(0)
+        self.snapshots.retain(())
+        self.producers.clear()
+        self.epochs.clear()
+        self.segments.append(Segment.create(self.disk, self.directory, offset, self.config, self.random, self.now_ms))
+        return offset
+
+    def _complete_epochs(self, log_start: int, end: int) -> None:
+        """Read from the batches which epochs the log begins with, where the checkpoint does not say.
+
+        It is gone or broken; or it was trimmed for a log start that did not reach the disk.
+        """
+        known = self.epochs.entries
+        first_known = known[0][1] if known else end
+        if first_known <= log_start:
+            return
+        self.epochs.clear()
+        segments = Segments(self.segments, self.cache)
+        for segment in segments.between(segments.slot_of(log_start)):
+            if segment.base_offset >= first_known:
+                break
+            for _, header in scan.headers(segment.file, 0, segment.size, 1 << 20):
+                latest = self.epochs.latest_epoch
+                if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
+                if header.base_offset >= first_known:
+                    break
+        for epoch, start in known:
+            self.epochs.assign(epoch, start)
+
+    def _remove_orphans(self, names: list[str], bases: list[int]) -> None:
+        known = set(bases)
+        for name in names:
+            if name.endswith(files.INDEXES) and files.offset_of(name) not in known:
+                self.disk.remove(f"{self.directory}/{name}")
+
+    def _size_of(self, base: int) -> int:
+        return self.disk.file_size(f"{self.directory}/{files.file_name(base, files.LOG)}")
+
+    def _read(self, name: str) -> bytes:
+        return self.disk.read_file(f"{self.directory}/{name}")
+
+
+def _snapshot_offsets(names: list[str]) -> list[int]:
+    return [offset for name in names if name.endswith(files.SNAPSHOT) and (offset := files.offset_of(name)) is not None]
+
+
+def replay_producers(
+    segments: Segments,
+    producers: ProducerStates,
+    snapshots: SnapshotFiles,
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+) -> None:
+    """Fill `producers` as of `end_offset`: from the newest snapshot at or below it, and the batches after that."""
+    loaded = snapshots.load_latest(producers, end_offset, now_ms)
+    start = log_start_offset if loaded is None else max(loaded, log_start_offset)
+    if start >= end_offset:
+        return
+    for segment in segments.between(segments.slot_of(start), bisect_left(segments.bases, end_offset)):
+        found = segment.locate(start, segments.cache, 1 << 16)
+        if found is None:
+            continue
+        for position, header in scan.headers(segment.file, found[0], segment.size, 1 << 20):
+            if header.base_offset >= end_offset:
+                return
+            if header.producer_id >= 0:
+                batch = segment.file.read(position, header.size) if header.is_control else b""
+                apply_to_producers(producers, header, memoryview(batch))
+
+
+def apply_to_producers(producers: ProducerStates, header: BatchHeader, batch: memoryview) -> AbortedTxn | None:
+    """Replay one batch; the entry for the transaction index if it is the marker of an abort."""
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        producers.record(header, header.base_offset, header.last_offset)
+        return None
+    marker = read_marker(batch)
+    if marker is None:
+        return None
+    ended = producers.complete(header, marker[0], header.base_offset, marker[1])
+    if ended is None or not ended[0].aborted:
+        return None
+    completed, last_stable_offset = ended
+    return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
+
+
+def settle_leftovers(disk: Disk, directory: str) -> list[str]:
+    """Finish or undo what was going on when the process ended; the names of the files that then make the log.
+
+    Deleted files and half-written ones go. Compaction writes `.cleaned`, renames all of them to `.swap` once they are
+    whole, and then to their place: swaps are completed and the segments whose place they take removed, unless a
+    `.cleaned` file shows that the renaming itself was interrupted.
+    """
+    names = disk.list(directory)
+    cleaned = [
+        offset for name in names if name.endswith(files.CLEANED) and (offset := files.offset_of(name)) is not None
+    ]
+    first_cleaned = min(cleaned, default=1 << 63)
+    swaps: list[str] = []
+    stale: list[str] = []
+    for name in names:
+        offset = files.offset_of(name)
+        if files.is_leftover(name) or name.endswith((files.CLEANED, ".tmp")):
+            stale.append(name)
+        elif name.endswith(files.SWAP):
+            (stale if offset is None or offset >= first_cleaned else swaps).append(name)
+    for name in stale:
+        disk.remove(f"{directory}/{name}")
+    if not swaps:
+        return [name for name in names if name not in stale] if stale else names
+    low, high = _swapped_range(disk, directory, swaps)
+    for name in names:
+        offset = files.offset_of(name)
+        if offset is not None and name not in swaps and name not in stale and low <= offset < high:
+            disk.remove(f"{directory}/{name}")
+    for name in swaps:
+        disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(files.SWAP)}")
+    disk.sync_dir(directory)
+    return disk.list(directory)
+
+
+def _swapped_range(disk: Disk, directory: str, swaps: list[str]) -> tuple[int, int]:
+    """From the first base of the swapped segments to the end of the last."""
+    low, high = 1 << 63, -1
+    for name in swaps:
+        offset = files.offset_of(name)
+        if offset is None or not name.endswith(files.LOG + files.SWAP):
+            continue
+        file = disk.open(f"{directory}/{name}")
+        try:
+            end = offset
+            for _, header in scan.headers(file, 0, file.size(), 1 << 20):
+                end = header.next_offset
+        finally:
+            file.close()
+        low, high = min(low, offset), max(high, end)
+    return low, high

@@ -1,0 +1,444 @@
+"""A life of some partitions, told to a disk that may stop at any moment, and what must hold whenever it does.
+
+`Chronicle` keeps what was promised: which batches were appended, how far a flush returned, what was deleted or closed.
+`check_after_crash` brings a manager up on the disk that a crash left and holds it against the chronicle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from ottla.errors import ErrorCode
+from ottla.log import Log, LogConfig, LogManager, files
+from ottla.log.append import AppendOrigin
+from ottla.log.checkpoints import decode_epochs, decode_offsets
+from ottla.log.epochs import LeaderEpochCache
+from ottla.log.offset_index import OffsetIndex
+from ottla.log.producers import ProducerStates
+from ottla.log.recovery import apply_to_producers
+from ottla.log.segment import Segment
+from ottla.log.time_index import TimeIndex
+from ottla.model import TopicPartition, Uuid
+from ottla.records import crc_is_valid, read_header
+from ottla.runtime.seams import DiskError
+
+from .faulty_disk import FaultyDisk, Survival
+from .story import DIRECTORY, NOW, all_batches, batch, marker
+
+A0 = TopicPartition("a", 0)
+A1 = TopicPartition("a", 1)
+B0 = TopicPartition("b", 0)
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, segment_ms=10_000, retention_bytes=2100, retention_ms=-1)
+CHECKPOINTS = (files.RECOVERY_POINT_CHECKPOINT, files.LOG_START_CHECKPOINT, files.HIGH_WATERMARK_CHECKPOINT)
+
+
+def topic_id(number: int) -> Uuid:
+    return Uuid(bytes(15) + bytes([number]))
+
+
+@dataclass(slots=True, kw_only=True)
+class Promised:
+    """What one log has promised so far."""
+
+    topic_id: Uuid
+    histories: list[list[bytes]] = field(default_factory=lambda: [[]])
+    """Every batch from offset 0 on; a new list from each truncation on. The last is the present."""
+    in_flight: bytes | None = None
+    """An append that has begun and not returned."""
+    truncating_to: int | None = None
+    flushed: int = 0
+    """How far a flush returned, since the last truncation."""
+    synced: int = 0
+    """How far a sync may have reached, though nothing was promised: in a close that failed later."""
+    end: int = 0
+    start_max: int = 0
+    high_watermark_max: int = 0
+
+    @property
+    def history(self) -> list[bytes]:
+        return self.histories[-1]
+
+
+@dataclass(slots=True)
+class Chronicle:
+    logs: dict[TopicPartition, Promised] = field(default_factory=dict)
+    gone: set[Uuid] = field(default_factory=set)
+    """Topics whose deletion is durable."""
+    going: set[Uuid] = field(default_factory=set)
+    """Topics in the middle of being deleted."""
+    closed: bool = False
+    """A clean shutdown has completed and nothing was started since."""
+    closing: bool = False
+
+
+class Life:
+    """Drives a manager through the story. Each step keeps the chronicle right at every disk operation."""
+
+    def __init__(self, disk: FaultyDisk, config: LogConfig = CONFIG) -> None:
+        self.disk = disk
+        self.config = config
+        disk.make_dirs(DIRECTORY)
+        disk.root.sync()  # Formatting a directory makes it durable.
+        self.chronicle = Chronicle()
+        self.manager = self._start()
+        self.random = Random(3)
+        self.sequences: dict[tuple[Uuid, int], int] = {}
+        self.now = NOW
+
+    def _start(self) -> LogManager:
+        manager = LogManager(self.disk, [DIRECTORY], random=Random(5))
+        manager.lock()
+        manager.load(lambda topic: self.config, NOW)
+        self.chronicle.closed = False  # From here on a marker would be a lie.
+        return manager
+
+    def log(self, partition: TopicPartition) -> Log:
+        return self.manager.logs[partition]
+
+    def create(self, partition: TopicPartition, number: int) -> None:
+        self.chronicle.logs[partition] = Promised(topic_id=topic_id(number))
+        self.manager.create(partition, topic_id(number), self.config, self.now)
+
+    def append(
+        self,
+        partition: TopicPartition,
+        *,
+        epoch: int,
+        producer_id: int = -1,
+        transactional: bool = False,
+        end_txn: bool | None = None,
+        records: int = 2,
+    ) -> None:
+        log, promised = self.log(partition), self.chronicle.logs[partition]
+        self.now += 7
+        guard = None
+        origin = AppendOrigin.CLIENT
+        if end_txn is not None:
+            data = marker(commit=end_txn, producer_id=producer_id, producer_epoch=0)
+            origin = AppendOrigin.COORDINATOR
+        else:
+            key = (promised.topic_id, producer_id)
+            sequence = self.sequences.get(key, 0) if producer_id >= 0 else -1
+            data = batch(
+                records,
+                timestamp=self.now,
+                producer_id=producer_id,
+                producer_epoch=0 if producer_id >= 0 else -1,
+                sequence=sequence,
+                transactional=transactional,
+                value=bytes([65 + self.random.randrange(26)]) * self.random.randrange(5, 40),
+            )
+            if transactional:
+                guard = log.producers.start_verification(producer_id, sequence, 0, self.now)
+            if producer_id >= 0:
+                self.sequences[key] = sequence + records
+        promised.in_flight = bytes(data)
+        info = log.append(
+            data,
+            read_header(data),
+            leader_epoch=epoch,
+            now_ms=self.now,
+            origin=origin,
+            verification_guard=guard,
+        )
+        promised.in_flight = None
+        promised.history.append(bytes(data))
+        promised.end = info.last_offset + 1
+        log.update_high_watermark(log.log_end_offset)
+        promised.high_watermark_max = max(promised.high_watermark_max, log.high_watermark)
+
+    def flush(self, partition: TopicPartition) -> None:
+        log, promised = self.log(partition), self.chronicle.logs[partition]
+        log.flush(self.now)
+        promised.flushed = max(promised.flushed, log.recovery_point)
+
+    def truncate(self, partition: TopicPartition, offset: int) -> None:
+        log, promised = self.log(partition), self.chronicle.logs[partition]
+        kept = [data for data in promised.history if read_header(data).next_offset <= offset]
+        promised.truncating_to = offset
+        log.truncate_to(offset)
+        promised.truncating_to = None
+        promised.flushed = min(promised.flushed, offset)
+        promised.synced = min(promised.synced, offset)
+        promised.histories.append(kept)
+        promised.end = log.log_end_offset
+        for entry in log.producers.entries.values():
+            self.sequences[promised.topic_id, entry.producer_id] = entry.next_sequence
+        for key in list(self.sequences):
+            if key[0] == promised.topic_id and key[1] not in log.producers.entries:
+                del self.sequences[key]
+
+    def retention(self) -> None:
+        for partition, log in self.manager.logs.items():
+            log.update_high_watermark(log.log_end_offset)
+            self.chronicle.logs[partition].start_max = log.log_end_offset
+        self.manager.apply_retention(self.now)
+
+    def delete_records(self, partition: TopicPartition, offset: int) -> None:
+        self.chronicle.logs[partition].start_max = max(offset, self.chronicle.logs[partition].start_max)
+        self.log(partition).advance_log_start(offset)
+
+    def delete_topic(self, partition: TopicPartition) -> None:
+        identity = self.chronicle.logs[partition].topic_id
+        self.chronicle.going.add(identity)
+        self.manager.delete([partition], self.now).run()
+        del self.chronicle.logs[partition]
+        self.chronicle.going.discard(identity)
+        self.chronicle.gone.add(identity)
+
+    def close(self) -> None:
+        self.chronicle.closing = True
+        self.manager.close(self.now, broker_epoch=4)
+        self.chronicle.closing = False
+        for partition, log in self.manager.logs.items():
+            promised = self.chronicle.logs[partition]
+            promised.synced = max(promised.synced, log.recovery_point)
+            if not self.manager.directories[DIRECTORY].offline:
+                promised.flushed = max(promised.flushed, log.recovery_point)
+        if not self.disk.exists(f"{DIRECTORY}/{files.CLEAN_SHUTDOWN}"):
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "the shutdown was not clean: somebody looks at the disk now")
+        self.chronicle.closed = True
+
+    def restart(self) -> None:
+        self.close()
+        self.manager = self._start()
+
+    def tell(self) -> Iterator[None]:
+        """The story, a step at a time, so that the teller can go on after a step that failed."""
+
+        def do(step: object) -> None:
+            del step
+
+        self.create(A0, 1)
+        yield
+        self.create(A1, 2)
+        yield
+        for i in range(12):
+            yield do(self.append(A0, epoch=0, producer_id=9 if i % 2 else -1))
+            if i % 3 == 0:
+                yield do(self.append(A1, epoch=0, producer_id=5, transactional=True))
+        yield do(self.append(A1, epoch=0, producer_id=5, end_txn=False))
+        yield do(self.flush(A0))
+        yield do(self.manager.prepare_checkpoints().run())
+        for i in range(10):
+            yield do(self.append(A0, epoch=2, producer_id=9))
+            if i % 4 == 0:
+                yield do(self.append(A1, epoch=1, producer_id=6))
+        yield do(self.flush(A1))
+        yield do(self.retention())
+        yield do(self.manager.prepare_high_watermark_checkpoints().run())
+        yield do(self.flush(A0))
+        yield do(self.manager.prepare_checkpoints().run())
+        yield do(self.log(A0).begin_epoch(3))
+        for _ in range(6):
+            yield do(self.append(A0, epoch=3, producer_id=9, records=1))
+        yield do(self.delete_records(A0, self.log(A0).log_end_offset - 9))
+        yield do(self.manager.prepare_checkpoints().run())
+        yield do(self.retention())
+        yield do(self.manager.remove_deleted(self.now + 100_000))
+        self.create(B0, 3)
+        yield
+        for _ in range(9):
+            yield do(self.append(B0, epoch=0, producer_id=8))
+        yield do(self.flush(B0))
+        yield do(self.manager.prepare_checkpoints().run())
+        yield do(self.append(A1, epoch=1, producer_id=5, transactional=True))
+        yield do(self.restart())
+        yield do(self.append(A1, epoch=2, producer_id=5, end_txn=True))
+        yield do(self.append(A0, epoch=4, producer_id=9))
+        yield do(self.truncate(B0, 10))
+        for _ in range(5):
+            yield do(self.append(B0, epoch=2, producer_id=4))
+        yield do(self.truncate(B0, 13))
+        yield do(self.append(B0, epoch=3, producer_id=4))
+        yield do(self.flush(B0))
+        yield do(self.truncate(A1, self.log(A1).log_end_offset - 3))
+        yield do(self.delete_topic(B0))
+        self.create(B0, 4)
+        yield
+        yield do(self.append(B0, epoch=0))
+        yield do(self.append(B0, epoch=0))
+        yield do(self.manager.remove_deleted(self.now + 1_000_000))
+        for _ in range(3):
+            yield do(self.append(A0, epoch=4, producer_id=9))
+        yield do(self.close())
+        self.manager = self._start()
+        yield
+        yield do(self.append(A0, epoch=5, producer_id=9))
+
+
+# What must hold.
+
+
+def check_after_crash(
+    disk: FaultyDisk, chronicle: Chronicle, config: LogConfig, *, power_loss: bool, sick: bool = False
+) -> None:
+    """Everything that the crash may not have broken, on the disk as it was left.
+
+    A `sick` disk has failed a sync: its page cache shows what will never reach it, and no later sync helps.
+    """
+    honest_marker = disk.exists(f"{DIRECTORY}/{files.CLEAN_SHUTDOWN}")
+    if honest_marker:
+        # E5: the marker is the last thing that a clean shutdown writes, and is gone before anything else happens.
+        assert chronicle.closed or chronicle.closing
+    check_checkpoints(disk, chronicle)
+    if not disk.is_dir(DIRECTORY):
+        return
+    manager = LogManager(disk, [DIRECTORY], random=Random(1))
+    manager.lock()
+    manager.load(lambda topic: config, NOW)
+    assert not disk.exists(f"{DIRECTORY}/{files.CLEAN_SHUTDOWN}")
+    for log in manager.logs.values():
+        check_log(disk, log, chronicle, power_loss=power_loss, clean=honest_marker)
+    if not power_loss:
+        missing = chronicle.logs.keys() - manager.logs.keys()
+        assert all(chronicle.logs[tp].end == 0 or chronicle.logs[tp].topic_id in chronicle.going for tp in missing)
+    for partition, promised in chronicle.logs.items():
+        if promised.flushed and promised.topic_id not in chronicle.going:
+            assert partition in manager.logs, "a flushed log is there"
+    before = {tp: [data for _, data in all_batches(log)] for tp, log in manager.logs.items()}
+
+    # E4: what was served once does not vanish in a second crash, though nothing was flushed since.
+    if not sick:
+        second = disk.after_power_loss(Survival.NOTHING, Random(0))
+        again = LogManager(second, [DIRECTORY], random=Random(1))
+        again.load(lambda topic: config, NOW)
+        for tp, log in again.logs.items():
+            assert [data for _, data in all_batches(log)] == before[tp]
+        assert all(before[tp] == [] for tp in before.keys() - again.logs.keys())
+
+    check_restarts(disk, manager, config, before)
+
+
+def check_checkpoints(disk: FaultyDisk, chronicle: Chronicle) -> None:
+    """E8: no checkpoint is torn. E3: no recovery point is ahead of what was flushed."""
+    for path, content in disk.files().items():
+        name = path.rpartition("/")[2]
+        if name in CHECKPOINTS:
+            offsets = decode_offsets(content)
+            assert offsets is not None, f"{path} is torn: {content!r}"
+            if name == files.RECOVERY_POINT_CHECKPOINT:
+                for partition, offset in offsets.items():
+                    promised = chronicle.logs.get(partition)
+                    if promised is not None and promised.topic_id not in chronicle.going and not chronicle.closing:
+                        assert offset <= max(promised.flushed, promised.synced, promised.start_max)
+
+
+def check_log(disk: FaultyDisk, log: Log, chronicle: Chronicle, *, power_loss: bool, clean: bool) -> None:
+    assert log.topic_id not in chronicle.gone, "a deleted topic is back"
+    if log.topic_id in chronicle.going:
+        return
+    promised = chronicle.logs.get(log.topic_partition)
+    if promised is None or (power_loss and log.topic_id != promised.topic_id):
+        # Its creation was under way, or its identity never reached the disk: then neither did a flush.
+        assert promised is None or promised.flushed == 0
+        return
+    assert log.topic_id == promised.topic_id
+    found = [data for _, data in all_batches(log)]
+
+    # E1: whole batches with their CRC, without a gap, and nothing but what was written, in order.
+    offset = None
+    for data in found:
+        header = read_header(data)
+        assert crc_is_valid(data, 0, len(data))
+        assert offset is None or header.base_offset == offset
+        offset = header.next_offset
+    assert log.log_end_offset == (offset if offset is not None else log.log_start_offset)
+    assert any(is_slice_of(found, history, promised.in_flight, log.log_start_offset) for history in promised.histories)
+
+    # E2: what a flush returned for is there. A process crash loses nothing that was written.
+    lowest = promised.end if clean or not power_loss else promised.flushed
+    if promised.truncating_to is not None:
+        lowest = min(lowest, promised.truncating_to)
+    assert log.log_end_offset >= lowest
+
+    # E15: only what was below the high watermark may be gone from the start.
+    assert log.log_start_offset <= max(promised.start_max, 0)
+    assert log.log_start_offset <= log.high_watermark <= log.log_end_offset
+    assert log.recovery_point == log.log_end_offset, "what recovery kept is flushed"
+    check_derived(disk, log)
+
+
+def is_slice_of(found: list[bytes], history: list[bytes], in_flight: bytes | None, log_start: int) -> bool:
+    """Is `found` what `history` (or it and the append under way) holds from the log start to some point?"""
+    kept = [data for data in history if read_header(data).next_offset > log_start]
+    if found == kept[: len(found)]:
+        return True
+    # The append under way was patched after it was noted: compare what lies under the CRC.
+    return in_flight is not None and found[:-1] == kept and found[-1][16:] == in_flight[16:]
+
+
+def check_derived(disk: FaultyDisk, log: Log) -> None:
+    """E6 and E7: epochs, producers and indexes are what the batches say."""
+    batches = all_batches(log)
+    epochs = LeaderEpochCache()
+    for header, _ in batches:
+        epochs.assign(header.leader_epoch, header.base_offset)
+    epochs.truncate_from_start(log.log_start_offset)
+    assert [entry for entry in log.epochs.entries if entry[1] < log.log_end_offset] == epochs.entries
+
+    replayed = ProducerStates()
+    for header, data in batches:
+        apply_to_producers(replayed, header, memoryview(data))
+    for producer_id, entry in replayed.entries.items():
+        known = log.producers.entries[producer_id]
+        assert (known.epoch, known.last_sequence) == (entry.epoch, entry.last_sequence)
+        if entry.txn_first_offset >= 0:
+            assert known.txn_first_offset >= 0
+    for entry in log.producers.entries.values():
+        assert not entry.batches or entry.batches[-1].last_offset < log.log_end_offset
+
+    for segment in log._segments:
+        offsets, times = segment.build_indexes()
+        assert segment.offset_index(log._segments.cache).encode() == offsets.encode()
+        assert segment.largest_timestamp() == times.last[0]
+        check_times(segment, segment.time_index(log._segments.cache), final=segment is not log._active)
+
+
+def check_times(segment: Segment, times: TimeIndex, *, final: bool) -> None:
+    """Every entry is a running maximum: nothing up to its offset is newer, and the batch at it is as new."""
+    from ottla.log import scan
+
+    largest: dict[int, int] = {}
+    so_far = -1
+    for _, header in scan.headers(segment.file, 0, segment.size):
+        so_far = max(so_far, header.max_timestamp)
+        largest[header.last_offset - segment.base_offset] = so_far
+    for timestamp, offset in zip(times.timestamps, times.relative_offsets, strict=True):
+        assert largest[offset] == timestamp
+    if final and segment.size:
+        assert times.last[0] == so_far
+
+
+def check_restarts(disk: FaultyDisk, manager: LogManager, config: LogConfig, before: dict[TopicPartition, list[bytes]]) -> None:
+    """E18: after a clean close, a restart changes nothing but checkpoints, and the files agree with a rebuild."""
+    manager.close(NOW, broker_epoch=9)
+    left = _without_checkpoints(disk)
+    for _ in range(2):
+        manager = LogManager(disk, [DIRECTORY], random=Random(1))
+        manager.lock()
+        manager.load(lambda topic: config, NOW)
+        assert manager.directories[DIRECTORY].was_clean
+        assert {tp: [data for _, data in all_batches(log)] for tp, log in manager.logs.items()} == before
+        manager.close(NOW, broker_epoch=9)
+        assert _without_checkpoints(disk) == left
+    for path, content in left.items():
+        if path.endswith(files.OFFSET_INDEX):
+            log_file = path.removesuffix(files.OFFSET_INDEX) + files.LOG
+            assert log_file in left
+            assert OffsetIndex.decode(content, max(1, len(left[log_file]))) is not None
+        if path.endswith(files.LEADER_EPOCH_CHECKPOINT):
+            assert decode_epochs(content) is not None
+
+
+def _without_checkpoints(disk: FaultyDisk) -> dict[str, bytes]:
+    return {
+        path: content
+        for path, content in disk.files().items()
+        if path.rpartition("/")[2] not in (*CHECKPOINTS, files.CLEAN_SHUTDOWN) and files.DELETE_DIRECTORY not in path
+    }
+
+
+__all__ = ["A0", "A1", "B0", "CONFIG", "Chronicle", "DiskError", "Life", "check_after_crash"]

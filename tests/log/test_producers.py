@@ -1,0 +1,314 @@
+"""Idempotence and transactions as a partition sees them: who may write what, and how far readers may see."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log import Log, LogConfig, ProducerStates, snapshots
+from ottla.log.append import AppendInfo
+from ottla.log.producers import MAX_SEQUENCE
+from ottla.records import read_header
+
+from .faulty_disk import FaultyDisk
+from .story import COORDINATOR, NOW, TP, append, batch, create, fill, marker, open_manager
+
+PRODUCER = 77
+
+
+def new_log(config: LogConfig | None = None) -> Log:
+    return create(open_manager(FaultyDisk(), config), config)
+
+
+def send(log: Log, sequence: int, *, count: int = 1, epoch: int = 0, producer_id: int = PRODUCER) -> AppendInfo:
+    return append(log, batch(count, producer_id=producer_id, producer_epoch=epoch, sequence=sequence))
+
+
+def refused(code: ErrorCode, *args: object, **kwargs: object) -> None:
+    log = args[0]
+    assert isinstance(log, Log)
+    end = log.log_end_offset
+    with pytest.raises(KafkaError) as refusal:
+        send(*args, **kwargs)  # type: ignore[arg-type]
+    assert refusal.value.code is code
+    assert log.log_end_offset == end
+
+
+def test_a_retry_of_the_last_five_batches_gets_the_place_of_the_original() -> None:
+    log = new_log()
+    for i in range(7):
+        append(log, batch(2, producer_id=PRODUCER, producer_epoch=0, sequence=2 * i, timestamp=NOW + i))
+    for i in range(2, 7):
+        info = send(log, 2 * i, count=2)
+        assert info == (2 * i, 2 * i + 1, NOW + i + 1, True)
+    assert log.log_end_offset == 14
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 2, count=2)  # Older than the window.
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 12, count=1)  # Not the same range.
+    assert not send(log, 14).duplicate
+
+
+@pytest.mark.parametrize("sequence", [0, 3, 5, 6, 100])
+def test_a_sequence_must_follow_the_last(sequence: int) -> None:
+    log = new_log()
+    send(log, 0, count=4)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence)
+    assert send(log, 4).first_offset == 4
+
+
+def test_sequences_wrap() -> None:
+    log = new_log()
+    send(log, MAX_SEQUENCE - 2, count=2)
+    info = send(log, MAX_SEQUENCE, count=3)
+    assert info.first_offset == 2
+    assert log.producers.entries[PRODUCER].last_sequence == 1
+    assert send(log, MAX_SEQUENCE, count=3).duplicate
+    assert send(log, 2).first_offset == 5
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    assert send(new_log(), 500).first_offset == 0
+
+
+def test_a_new_epoch_begins_at_zero_and_fences_the_old() -> None:
+    log = new_log()
+    send(log, 0)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 1, epoch=1)
+    send(log, 0, epoch=1)
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 1, epoch=0)
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 0, epoch=0)
+    send(log, 1, epoch=1)
+
+
+def test_a_producer_id_needs_a_sequence() -> None:
+    refused(ErrorCode.INVALID_RECORD, new_log(), -1)
+
+
+def test_silence_makes_the_log_forget_a_producer_but_not_its_open_transaction() -> None:
+    log = new_log()
+    send(log, 5)
+    begin_transaction(log, producer_id=8)
+    assert log.producers.remove_expired(NOW + 24 * 3600 * 1000 - 1) == 0
+    assert log.producers.remove_expired(NOW + 24 * 3600 * 1000) == 1
+    assert list(log.producers.entries) == [8]
+    assert send(log, 99).first_offset == 2, "forgotten, it may begin anywhere"
+
+
+def test_a_failed_append_leaves_no_trace() -> None:
+    disk = FaultyDisk()
+    log = create(open_manager(disk))
+    send(log, 0)
+
+    def full(operation: object) -> None:
+        from ottla.runtime.seams import DiskError
+
+        raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
+
+    disk.hook = full
+    with pytest.raises(KafkaError):
+        send(log, 1)
+    assert log.producers.entries[PRODUCER].last_sequence == 0
+    assert log.offline
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_producers_survive_a_restart(clean: bool) -> None:
+    disk = FaultyDisk()
+    config = LogConfig(segment_bytes=600)
+    manager = open_manager(disk, config)
+    log = create(manager, config)
+    for i in range(30):
+        send(log, i)
+        send(log, i, producer_id=5)
+    if clean:
+        manager.close(NOW)
+    log = open_manager(disk.copy(), config).logs[TP]
+    assert send(log, 29).duplicate, "the last batch is in the snapshot"
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 31)
+    assert send(log, 30).first_offset == 60
+
+
+def test_truncation_takes_back_what_it_cut() -> None:
+    log = new_log(LogConfig(segment_bytes=600))
+    for i in range(30):
+        send(log, i)
+    send(log, 0, producer_id=5)
+    log.truncate_to(20)
+    assert log.producers.entries[PRODUCER].last_sequence == 19
+    assert 5 not in log.producers.entries
+    assert send(log, 20).first_offset == 20
+
+
+def test_a_snapshot_round_trips_and_a_torn_one_is_not_believed() -> None:
+    log = new_log()
+    send(log, MAX_SEQUENCE - 1, count=3)
+    begin_transaction(log, producer_id=9)
+    data = snapshots.encode(log.producers.entries.values())
+    entries = snapshots.decode(data)
+    assert entries is not None
+    first, second = entries
+    assert (first.producer_id, first.epoch, list(first.batches)) == (PRODUCER, 0, list(log.producers.entries[PRODUCER].batches))
+    assert (first.next_sequence, second.txn_first_offset) == (1, 3)
+    for size in range(len(data)):
+        assert snapshots.decode(data[:size]) is None
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 4
+        assert snapshots.decode(bytes(flipped)) is None
+
+
+# Transactions.
+
+
+def begin_transaction(log: Log, *, producer_id: int, sequence: int = 0, epoch: int = 0) -> AppendInfo:
+    data = batch(producer_id=producer_id, producer_epoch=epoch, sequence=sequence, transactional=True)
+    guard = log.producers.start_verification(producer_id, sequence, epoch, NOW)
+    return append(log, data, verification_guard=guard)
+
+
+def end_transaction(
+    log: Log, *, producer_id: int, commit: bool, epoch: int = 0, coordinator_epoch: int = 0, version: int = 0
+) -> AppendInfo:
+    data = marker(commit=commit, producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=coordinator_epoch)
+    return append(log, data, origin=COORDINATOR, transaction_version=version)
+
+
+def test_readers_stop_before_the_first_undecided_transaction() -> None:
+    log = new_log()
+    fill(log, 2)
+    begin_transaction(log, producer_id=1)  # 2
+    begin_transaction(log, producer_id=2)  # 3
+    fill(log, 1)
+    assert (log.high_watermark, log.last_stable_offset) == (5, 2)
+    end_transaction(log, producer_id=1, commit=True)  # 5
+    assert log.last_stable_offset == 2, "its marker is not replicated yet"
+    log.update_high_watermark(6)
+    assert log.last_stable_offset == 3
+    end_transaction(log, producer_id=2, commit=False)  # 6
+    log.update_high_watermark(7)
+    assert log.last_stable_offset == log.high_watermark == 7
+
+
+def test_aborted_transactions_are_listed_for_every_range_that_they_overlap() -> None:
+    log = new_log(LogConfig(segment_bytes=400))
+    begin_transaction(log, producer_id=1)  # 0
+    fill(log, 8)
+    end_transaction(log, producer_id=1, commit=False)  # 9
+    begin_transaction(log, producer_id=2)  # 10
+    end_transaction(log, producer_id=2, commit=True)  # 11
+    begin_transaction(log, producer_id=3)  # 12
+    end_transaction(log, producer_id=3, commit=False)  # 13
+    assert len(log.segment_base_offsets) > 2
+    log.update_high_watermark(14)
+    listed = {
+        (first, upper): [txn.producer_id for txn in log.aborted_transactions(first, upper)]
+        for first in range(14)
+        for upper in range(first + 1, 15)
+    }
+    for (first, upper), producers in listed.items():
+        expected = [p for p, begin, end in ((1, 0, 9), (3, 12, 13)) if end >= first and begin < upper]
+        assert producers == expected
+    log.flush(NOW)
+    assert [txn.producer_id for txn in log.aborted_transactions(0, 14)] == [1, 3], "also from the disk"
+
+
+def test_a_record_outside_a_transaction_is_refused() -> None:
+    log = new_log()
+    data = batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True)
+    with pytest.raises(KafkaError) as refusal:
+        append(log, data)
+    assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
+    begin_transaction(log, producer_id=1)
+    with pytest.raises(KafkaError) as refusal:
+        append(log, batch(producer_id=1, producer_epoch=0, sequence=1))
+    assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_verification_from_before_a_marker_is_of_no_use_after_it() -> None:
+    log = new_log()
+    stale = log.producers.start_verification(1, 0, 0, NOW)
+    end_transaction(log, producer_id=1, commit=False)
+    log.producers.start_verification(1, 0, 0, NOW)
+    with pytest.raises(KafkaError) as refusal:
+        append(
+            log, batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True), verification_guard=stale
+        )
+    assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_while_a_verification_is_under_way_nothing_overtakes_it() -> None:
+    log = new_log()
+    log.producers.start_verification(1, 4, 0, NOW)
+    guard = log.producers.start_verification(1, 7, 0, NOW)
+    with pytest.raises(KafkaError) as refusal:
+        append(
+            log, batch(producer_id=1, producer_epoch=0, sequence=7, transactional=True), verification_guard=guard
+        )
+    assert refusal.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_fenced_producer_hears_of_its_epoch_before_its_transaction() -> None:
+    log = new_log()
+    send(log, 0, epoch=3, producer_id=1)
+    with pytest.raises(KafkaError) as refusal:
+        append(log, batch(producer_id=1, producer_epoch=2, sequence=0, transactional=True))
+    assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_old_coordinator_is_fenced_and_a_repeated_marker_is_not() -> None:
+    log = new_log()
+    begin_transaction(log, producer_id=1)
+    end_transaction(log, producer_id=1, commit=True, coordinator_epoch=5)
+    with pytest.raises(KafkaError) as refusal:
+        end_transaction(log, producer_id=1, commit=True, coordinator_epoch=4)
+    assert refusal.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    end_transaction(log, producer_id=1, commit=True, coordinator_epoch=5)
+    log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == log.log_end_offset
+    assert log.aborted_transactions(0, 10) == []
+
+
+def test_a_late_marker_does_not_end_the_next_transaction() -> None:
+    """Version 2: the marker of a transaction in epoch 0 carries epoch 1, and so do the next one's records."""
+    log = new_log()
+    begin_transaction(log, producer_id=1, epoch=0)
+    end_transaction(log, producer_id=1, commit=True, epoch=1, version=2)
+    end_transaction(log, producer_id=1, commit=True, epoch=1, version=2)  # A retry.
+    begin_transaction(log, producer_id=1, epoch=1)
+    with pytest.raises(KafkaError) as refusal:
+        end_transaction(log, producer_id=1, commit=True, epoch=1, version=2)
+    assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.producers.has_ongoing_transaction(1)
+
+
+def test_an_open_transaction_survives_a_restart_and_its_abort_is_found() -> None:
+    disk = FaultyDisk()
+    manager = open_manager(disk)
+    log = create(manager)
+    begin_transaction(log, producer_id=1)
+    fill(log, 3)
+    manager.close(NOW)
+    log = open_manager(disk).logs[TP]
+    assert log.last_stable_offset == 0
+    end_transaction(log, producer_id=1, commit=False)
+    log.update_high_watermark(log.log_end_offset)
+    assert [txn[:3] for txn in log.aborted_transactions(0, 9)] == [(1, 0, 4)]
+
+
+def test_replication_is_never_refused() -> None:
+    log = new_log()
+    for sequence, epoch in ((9, 4), (3, 4), (0, 2)):
+        data = batch(producer_id=1, producer_epoch=epoch, sequence=sequence, base_offset=log.log_end_offset, leader_epoch=0)
+        log.append_replicated(data)
+    assert log.log_end_offset == 3
+    assert log.producers.entries[1].epoch == 2
+
+
+def test_expiry_and_verification_can_be_configured() -> None:
+    states = ProducerStates(expiration_ms=10, verify_transactions=False)
+    data = batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True)
+    header = read_header(data)
+    from ottla.log import AppendOrigin
+
+    assert states.check(header, 0, AppendOrigin.CLIENT) is None
+    states.record(header, 0, 0)
+    assert states.first_unstable_offset == 0

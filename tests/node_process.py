@@ -1,0 +1,95 @@
+"""A real node in a process of its own, as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+READY = re.compile(r"ready: (\S+) in [\d.]+ s")
+
+
+class NodeProcess:
+    """`ottla up`, running. Its standard error goes to a file beside its data."""
+
+    def __init__(self, process: subprocess.Popen[str], bootstrap: str, log: Path) -> None:
+        self.process = process
+        self.bootstrap = bootstrap
+        self._log = log
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.bootstrap.partition(":")
+        return host, int(port)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+def start_node(
+    directory: Path, *arguments: str, port: int = 0, environment: dict[str, str] | None = None
+) -> NodeProcess:
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "stderr.txt"
+    with log.open("a") as stderr:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "ottla.cli",
+                "up",
+                "--port",
+                str(port),
+                "--data",
+                str(directory / "data"),
+                *arguments,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = READY.fullmatch(line.strip())
+    if found is None:
+        process.kill()
+        process.wait()
+        raise AssertionError(f"the node said {line!r} and then:\n{log.read_text()}")
+    return NodeProcess(process, found[1], log)
+
+
+@contextmanager
+def running_node(directory: Path, *arguments: str, port: int = 0) -> Iterator[NodeProcess]:
+    """A node that is stopped afterwards, and must then have stopped cleanly and without a complaint."""
+    node = start_node(directory, *arguments, port=port)
+    try:
+        yield node
+    except BaseException:
+        node.kill()
+        print(node.log())
+        raise
+    finally:
+        if node.process.poll() is None:
+            status = node.stop()
+            assert status == 0, f"status {status}, and:\n{node.log()}"
+        if node.process.stdout is not None:
+            node.process.stdout.close()
+    assert "Traceback" not in node.log(), node.log()
