@@ -1,0 +1,112 @@
+"""The load generator `rawload.c`: compiled at first use into `.cache`, called as a process, its JSON parsed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.oracle.apache_kafka import REPOSITORY
+
+SOURCE = Path(__file__).with_name("rawload.c")
+CACHE = REPOSITORY / ".cache" / "bench"
+
+
+class LoadFailed(RuntimeError):
+    """The generator could not be built, or the server did not serve it; the message says why."""
+
+
+@cache
+def binary() -> Path:
+    """The compiled generator; another source or compiler flag makes another file."""
+    flags = ["-O2", "-march=native", "-std=gnu17", "-Wall", "-Wextra"]
+    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
+    target = CACHE / f"rawload-{digest}"
+    if not target.exists():
+        compiler = shutil.which("gcc") or shutil.which("cc")
+        if compiler is None:
+            raise LoadFailed("no C compiler was found: the load generator needs gcc")
+        CACHE.mkdir(parents=True, exist_ok=True)
+        scratch = target.with_suffix(".new")
+        command = [compiler, *flags, "-o", str(scratch), str(SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise LoadFailed(f"rawload.c does not compile:\n{done.stderr}")
+        scratch.rename(target)
+    return target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """The shape of a produced batch: so many records of so many bytes, about `target` bytes in all."""
+
+    size: int
+    records: int
+
+    @classmethod
+    def filling(cls, target: int, size: int) -> Batches:
+        """As many records of `size` bytes as a batch of `target` bytes holds (61 bytes are its header)."""
+        overhead = 8 if size < 1000 else 10
+        return cls(size=size, records=max(1, (target - 61) // (size + overhead)))
+
+    def options(self) -> dict[str, float]:
+        return {"records": self.records, "size": self.size}
+
+
+def run(mode: str, *, timeout: float = 60, **options: float | str) -> dict[str, float]:
+    """One call of the generator; `max_bytes=5` becomes `max-bytes=5`."""
+    arguments = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
+    return _call([mode, *arguments], timeout)
+
+
+def evict(files: Sequence[Path]) -> tuple[int, int]:
+    """Write files back and drop them from the page cache; bytes in all, and bytes that stayed resident."""
+    answer = _call(["evict", *map(str, files)], 120)
+    return int(answer["bytes"]), int(answer["resident_bytes"])
+
+
+def _call(arguments: Sequence[str], timeout: float) -> dict[str, float]:
+    try:
+        done = subprocess.run([str(binary()), *arguments], capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise LoadFailed(f"rawload {' '.join(arguments[:8])}: no end after {timeout} s") from None
+    if done.returncode != 0:
+        raise LoadFailed(f"rawload {' '.join(arguments[:8])}: {done.stderr.strip()}")
+    parsed: dict[str, float] = json.loads(done.stdout)
+    return parsed
+
+
+@contextmanager
+def sink() -> Iterator[int]:
+    """A server that does nothing but answer; its port."""
+    process = subprocess.Popen([str(binary()), "sink"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield int(json.loads(process.stdout.readline())["port"])
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def ceiling() -> dict[str, float]:
+    """What the generator reaches against the sink: no server can be measured above it."""
+    large, small = Batches.filling(65536, 1024), Batches.filling(16384, 1024)
+    with sink() as port:
+        produce = {"port": port, "bare": 1, "max_bytes": 1e9}
+        return {
+            "produce 64 KB, MB/s": run("produce", **produce, **large.options())["mb_s"],
+            "produce 16 KB, MB/s": run("produce", **produce, **small.options())["mb_s"],
+            "one-record requests/s": run("produce", **produce, records=1, size=100)["requests_s"],
+            "one-record requests/s, 8 connections": run("produce", **produce, records=1, size=100, connections=8)[
+                "requests_s"
+            ],
+            "fetch, MB/s": run("fetch", port=port, bare=1)["mb_s"],
+        }
