@@ -401,6 +401,9 @@ class ClientConnection:
             self._process()
 
     def _forget(self) -> None:
+        for reply in self._waiting:
+            if isinstance(reply, Deferred):
+                reply.abandon()
         self._waiting.clear()
         self._outgoing.clear()
         self._stash = b""

@@ -80,11 +80,11 @@ class Dispatcher:
             raise Malformed("a header of fewer than ten bytes") from None
         if api_key <= FETCH and not self._on_controller:
             position = start + 10 + (client_id_size if client_id_size > 0 else 0)
-            if position > end:
+            if position >= end:
                 raise Malformed("a client id is longer than its request")
             if api_key == PRODUCE and 3 <= version <= 13:
                 if version >= 9:
-                    position = skip_tagged_fields(buffer, position)
+                    position = position + 1 if buffer[position] == 0 else skip_tagged_fields(buffer, position)
                 requests = self._produce_requests
                 requests.value = count = requests.value + 1
                 self._produce_bytes.value += end - start
@@ -95,7 +95,7 @@ class Dispatcher:
                 return self._metrics.timed(self._metrics.produce, began_s, reply)
             if api_key == FETCH and 4 <= version <= 18:
                 if version >= 12:
-                    position = skip_tagged_fields(buffer, position)
+                    position = position + 1 if buffer[position] == 0 else skip_tagged_fields(buffer, position)
                 meters = self._metrics.fetch
                 meters.requests.value += 1
                 meters.bytes.value += end - start

@@ -103,14 +103,13 @@ class NodeMetrics:
             self._lag_timer.cancel()
 
     def _watch_lag(self) -> None:
-        loop = asyncio.get_running_loop()
-        due_s = loop.time() + LAG_CHECK_S
+        due_s = self._clock.monotonic() + LAG_CHECK_S
 
         def check() -> None:
-            self._lag.observe(int((loop.time() - due_s) * 1e6))
+            self._lag.observe(int((self._clock.monotonic() - due_s) * 1e6))
             self._watch_lag()
 
-        self._lag_timer = loop.call_at(due_s, check)
+        self._lag_timer = asyncio.get_running_loop().call_later(LAG_CHECK_S, check)
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         self._metadata_lag_ms = max(0, self._clock.wall_ms() - image.provenance.timestamp_ms)

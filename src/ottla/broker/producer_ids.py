@@ -1,6 +1,6 @@
 """Producer ids, handed out one by one from blocks that the controller allocates (KIP-730).
 
-A block is used up in memory only: what a node had left of it when it died is skipped, never given twice (D20).
+A block is used up in memory only: what a node had left of it when it died is skipped, never given twice.
 """
 
 from __future__ import annotations

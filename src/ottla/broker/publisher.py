@@ -140,7 +140,7 @@ class MetadataPublisher:
         try:
             log = services.logs.logs.get(where)
             if log is not None and log.topic_id != change.topic_id:
-                # A topic of the same name that is gone: its records are not this one's (A27).
+                # A topic of the same name that is gone: its records are not this one's.
                 services.logs.set_apart([where], now_ms).run()
                 log = None
             if log is None:

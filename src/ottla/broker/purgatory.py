@@ -9,21 +9,24 @@ from ottla.errors import ErrorCode
 from ottla.metrics.instruments import Meter
 from ottla.runtime.timers import Timer, TimerWheel
 
+Unsafe = dict[tuple[HostedPartition, int], ErrorCode]
+"""Why the append that ended at an offset of a partition is not known to be safe."""
+
 
 class DelayedProduce:
     """Waits until every partition of one produce request is safe.
 
     States: waiting → finished, by the last partition, by time, or by the loss of leadership. `finish` is called once,
-    with the error of each partition that did not make it.
+    with the error of each append that did not make it.
     """
 
     __slots__ = ("_expired", "_finish", "_left", "_timer", "_unsafe")
 
-    def __init__(self, finish: Callable[[dict[HostedPartition, ErrorCode]], None], expired: Meter) -> None:
+    def __init__(self, finish: Callable[[Unsafe], None], expired: Meter) -> None:
         """`expired` counts those whose time ran out."""
         self._expired = expired
-        self._finish: Callable[[dict[HostedPartition, ErrorCode]], None] | None = finish
-        self._unsafe: dict[HostedPartition, ErrorCode] = {}
+        self._finish: Callable[[Unsafe], None] | None = finish
+        self._unsafe: Unsafe = {}
         self._left = 0
         self._timer: Timer | None = None
 
@@ -34,21 +37,24 @@ class DelayedProduce:
     def wait_for(self, partition: HostedPartition, offset: int, *, committed: bool) -> None:
         """Wait until everything before `offset` is committed, or else only as durable as the flush policy asks."""
         self._left += 1
-        self._unsafe[partition] = ErrorCode.REQUEST_TIMED_OUT
-        (partition.watermark_waiters if committed else partition.durable_waiters).append((offset, self))
+        self._unsafe[partition, offset] = ErrorCode.REQUEST_TIMED_OUT
+        waiters = partition.watermark_waiters if committed else partition.durable_waiters
+        while waiters and not waiters[0][1].waiting:
+            waiters.popleft()  # Timed out: while nothing is committed, nothing else would remove them.
+        waiters.append((offset, self))
 
     def start(self, timers: TimerWheel, timeout_ms: int) -> None:
         if self._left:
             self._timer = timers.after(timeout_ms, self._on_timeout)
 
-    def on_safe(self, partition: HostedPartition) -> None:
+    def on_safe(self, partition: HostedPartition, offset: int) -> None:
         if self._finish is not None:
-            self._unsafe.pop(partition, None)
+            self._unsafe.pop((partition, offset), None)
             self._one_less()
 
-    def on_lost(self, partition: HostedPartition) -> None:
+    def on_lost(self, partition: HostedPartition, offset: int) -> None:
         if self._finish is not None:
-            self._unsafe[partition] = (
+            self._unsafe[partition, offset] = (
                 ErrorCode.KAFKA_STORAGE_ERROR if partition.offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
             self._one_less()

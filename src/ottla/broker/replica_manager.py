@@ -133,7 +133,8 @@ class ReplicaManager:
         offset = partition.durable_offset
         waiters = partition.durable_waiters
         while waiters and waiters[0][0] <= offset:
-            waiters.popleft()[1].on_safe(partition)
+            required, waiter = waiters.popleft()
+            waiter.on_safe(partition, required)
         leader = partition.leader
         if leader is not None:
             effects = leader.on_log_end(self.node_id, offset)
@@ -146,7 +147,8 @@ class ReplicaManager:
             partition.log.update_high_watermark(offset)
             waiters = partition.watermark_waiters
             while waiters and waiters[0][0] <= offset:
-                waiters.popleft()[1].on_safe(partition)
+                required, waiter = waiters.popleft()
+                waiter.on_safe(partition, required)
             if partition.fetch_waiters:
                 self._advanced[partition] = None
 
@@ -239,7 +241,8 @@ class ReplicaManager:
     def _let_go(self, partition: HostedPartition) -> None:
         for waiters in (partition.durable_waiters, partition.watermark_waiters):
             while waiters:
-                waiters.popleft()[1].on_lost(partition)
+                required, waiter = waiters.popleft()
+                waiter.on_lost(partition, required)
         if partition.fetch_waiters:
             self._advanced[partition] = None
             self.wake_fetches()

@@ -26,12 +26,13 @@ Ready = bytes | Chunks | None
 class Deferred:
     """A response that comes later; the connection keeps its place in the order of requests."""
 
-    __slots__ = ("_done", "_on_done", "reply")
+    __slots__ = ("_done", "_on_abandoned", "_on_done", "reply")
 
     def __init__(self) -> None:
         self.reply: Ready = None
         self._done = False
         self._on_done: Callable[[], None] | None = None
+        self._on_abandoned: Callable[[], None] | None = None
 
     @property
     def done(self) -> bool:
@@ -46,6 +47,14 @@ class Deferred:
 
     def when_done(self, call: Callable[[], None]) -> None:
         self._on_done = call
+
+    def when_abandoned(self, call: Callable[[], None]) -> None:
+        """Call `call` if nobody wants the reply any more, so that it need not be waited for."""
+        self._on_abandoned = call
+
+    def abandon(self) -> None:
+        if not self._done and self._on_abandoned is not None:
+            self._on_abandoned()
 
 
 Reply = Ready | Deferred

@@ -6,6 +6,7 @@ table behind `ConfigTable`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,7 @@ class ConfigControl:
         records: list[MetadataRecord] = []
         responses: list[AlterConfigsResourceResponse] = []
         resources = [ConfigResource(r.resource_type, r.resource_name) for r in request.resources]
+        mentions = Counter(resources)
         answered: set[ConfigResource] = set()
         for resource, asked in zip(resources, request.resources, strict=True):
             if resource in answered:
@@ -63,7 +65,7 @@ class ConfigControl:
             answered.add(resource)
             code, message = ErrorCode.NONE, None
             try:
-                _check_once(resources.count(resource), "resource")
+                _check_once(mentions[resource], "resource")
                 changes = [Change(config.name, config.config_operation, config.value) for config in asked.configs]
                 records += self._altered(resource, changes)
             except KafkaError as error:
@@ -73,7 +75,7 @@ class ConfigControl:
                     error_code=code, error_message=message, resource_type=resource.type, resource_name=resource.name
                 )
             )
-        check_size(records)
+            check_size(records)
         return Generated([] if request.validate_only else records, IncrementalAlterConfigsResponse(responses=responses))
 
     def alter_configs(self, request: AlterConfigsRequest) -> Generated[AlterConfigsResponse]:
@@ -83,6 +85,7 @@ class ConfigControl:
         records: list[MetadataRecord] = []
         responses: list[AlterConfigsResourceResponse] = []
         resources = [ConfigResource(r.resource_type, r.resource_name) for r in request.resources]
+        mentions = Counter(resources)
         answered: set[ConfigResource] = set()
         for resource, asked in zip(resources, request.resources, strict=True):
             if resource in answered:
@@ -90,7 +93,7 @@ class ConfigControl:
             answered.add(resource)
             code, message = ErrorCode.NONE, None
             try:
-                _check_once(resources.count(resource), "resource")
+                _check_once(mentions[resource], "resource")
                 changes = [Change(config.name, AlterOp.SET, config.value) for config in asked.configs]
                 named = {change.name for change in changes}
                 current = self._state.image.config(resource)
@@ -103,7 +106,7 @@ class ConfigControl:
                     error_code=code, error_message=message, resource_type=resource.type, resource_name=resource.name
                 )
             )
-        check_size(records)
+            check_size(records)
         return Generated([] if request.validate_only else records, AlterConfigsResponse(responses=responses))
 
     def _altered(self, resource: ConfigResource, changes: Sequence[Change]) -> list[MetadataRecord]:

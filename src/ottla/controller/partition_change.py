@@ -1,7 +1,7 @@
 """One partition's next state: who leads it, and who is in its ISR.
 
 A function of the partition, the ISR that is wanted, and who may lead. Every leader change begins a new leader epoch,
-and every change a new partition epoch (A13); both follow from the record that is made here (`merge_partition_change`).
+and every change a new partition epoch; both follow from the record that is made here (`merge_partition_change`).
 """
 
 from __future__ import annotations

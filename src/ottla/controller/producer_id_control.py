@@ -1,4 +1,4 @@
-"""Producer ids, given out in blocks: no id is ever given twice, even if a block is lost with its broker (D20)."""
+"""Producer ids, given out in blocks: no id is ever given twice, even if a block is lost with its broker."""
 
 from __future__ import annotations
 

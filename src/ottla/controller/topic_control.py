@@ -6,7 +6,8 @@ go TopicRecord, its configs, its partitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -61,27 +62,27 @@ class TopicControl:
 
         records: list[MetadataRecord] = []
         results: list[CreatableTopicResult] = []
-        names = [topic.name for topic in request.topics]
-        created: set[str] = set()
+        mentions = Counter(topic.name for topic in request.topics)
+        created: dict[str, str] = {}
         answered: set[str] = set()
         for topic in request.topics:
             if topic.name in answered:
                 continue
             answered.add(topic.name)
             try:
-                if names.count(topic.name) > 1:
+                if mentions[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
                 made, result = self._create_topic(topic, created, describable)
                 records += made
-                created.add(topic.name)
+                created[topic.name.replace(".", "_")] = topic.name
             except KafkaError as error:
                 result = CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
             results.append(result)
-        check_size(records)
+            check_size(records)
         return Generated([] if request.validate_only else records, CreateTopicsResponse(topics=results))
 
     def _create_topic(
-        self, topic: CreatableTopic, created: set[str], describable: Callable[[str], bool]
+        self, topic: CreatableTopic, created: Mapping[str, str], describable: Callable[[str], bool]
     ) -> tuple[list[MetadataRecord], CreatableTopicResult]:
         from ottla.wire.messages.create_topics_response import CreatableTopicConfigs, CreatableTopicResult
         from ottla.wire.messages.topic_record import TopicRecord
@@ -94,11 +95,11 @@ class TopicControl:
         if image.topic(name) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_collision(name, image.topics)
-        for other in created:
-            if other.replace(".", "_") == name.replace(".", "_"):
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with topic '{other}' of this request."
-                )
+        other = created.get(name.replace(".", "_"))
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with topic '{other}' of this request."
+            )
         resource = ConfigResource(RESOURCE_TOPIC, name)
         overrides: dict[str, str] = {}
         for config in topic.configs:
@@ -237,7 +238,7 @@ class TopicControl:
 
         records: list[MetadataRecord] = []
         results: list[CreatePartitionsTopicResult] = []
-        names = [topic.name for topic in request.topics]
+        mentions = Counter(topic.name for topic in request.topics)
         answered: set[str] = set()
         for topic in request.topics:
             if topic.name in answered:
@@ -245,13 +246,13 @@ class TopicControl:
             answered.add(topic.name)
             code, message = ErrorCode.NONE, None
             try:
-                if names.count(topic.name) > 1:
+                if mentions[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
                 records += self._create_partitions(topic)
             except KafkaError as error:
                 code, message = error.code, error.message
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
-        check_size(records)
+            check_size(records)
         return Generated([] if request.validate_only else records, CreatePartitionsResponse(results=results))
 
     def _create_partitions(self, request: CreatePartitionsTopic) -> list[MetadataRecord]:
@@ -298,6 +299,7 @@ class TopicControl:
         records: list[MetadataRecord] = []
         results: list[DeletableTopicResult] = []
         resolved = [self._find(name, topic_id) for name, topic_id in wanted]
+        mentions = Counter(found for found in resolved if not isinstance(found, KafkaError))
         answered: set[tuple[str | None, Uuid]] = set()
         for (name, topic_id), found in zip(wanted, resolved, strict=True):
             if (name, topic_id) in answered:
@@ -309,7 +311,7 @@ class TopicControl:
                     raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
                 if isinstance(found, KafkaError):
                     raise found
-                if resolved.count(found) > 1:
+                if mentions[found] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
                 result.name, result.topic_id = found
                 records.append(MetadataRecord(RemoveTopicRecord(topic_id=result.topic_id), 0))

@@ -310,7 +310,7 @@ class Log:
                 if epoch_changes:
                     self._begin_epoch(header.leader_epoch, header.base_offset)
                 if self._should_roll(size, header.max_timestamp, header.last_offset, now_ms):
-                    self._roll(self.log_end_offset, header.last_offset, now_ms)
+                    self._roll(header.base_offset, header.last_offset, now_ms)
             pending.append((header, batch))
             at += size
         self._write_run(records[start:at], pending)
@@ -321,6 +321,7 @@ class Log:
         segment.file.write(position, data)
         for header, batch in run:
             last_offset = header.last_offset
+            segment.size = position + header.size
             segment.tail_last.append(last_offset)
             segment.tail_positions.append(position)
             if len(segment.tail_last) > TAIL_BATCHES:
@@ -333,7 +334,6 @@ class Log:
             elif not position:
                 self._on_first_batch(segment, header.max_timestamp)
             position += header.size
-            segment.size = position
             self.log_end_offset = last_offset + 1
             if header.producer_id >= 0:
                 if not header.is_control:

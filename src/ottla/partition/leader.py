@@ -31,19 +31,19 @@ class PartitionLeader:
     end_offsets: dict[int, int] = field(default_factory=dict)
     """The log end of each replica as far as we know it; a follower is unknown until it fetches in this epoch."""
 
+    has_min_isr: bool = field(init=False)
+    """Derived, and kept because every produce request asks: are enough replicas in sync to commit anything?"""
+
     def __post_init__(self) -> None:
         assert self.replica_id in self.replicas
         assert self.isr <= set(self.replicas)
         self.end_offsets.setdefault(self.replica_id, self.start_offset)
+        self._count()
 
     @property
     def effective_min_isr(self) -> int:
         """A minimum above the number of replicas could never be met; Kafka lowers it to that number."""
         return min(self.min_isr, len(self.replicas))
-
-    @property
-    def has_min_isr(self) -> bool:
-        return len(self.isr) >= self.effective_min_isr
 
     def on_log_end(self, replica: int, offset: int) -> Sequence[Effect]:
         """`replica` (a follower, or ourselves) now holds everything before `offset`."""
@@ -58,12 +58,17 @@ class PartitionLeader:
         self.replicas = replicas
         self.isr = isr
         self.end_offsets = {replica: end for replica, end in self.end_offsets.items() if replica in replicas}
+        self._count()
         return self._advance()
 
     def on_min_isr(self, min_isr: int) -> Sequence[Effect]:
         """The topic's `min.insync.replicas` changed; lowering it may thaw the high watermark."""
         self.min_isr = min_isr
+        self._count()
         return self._advance()
+
+    def _count(self) -> None:
+        self.has_min_isr = len(self.isr) >= self.effective_min_isr
 
     def _advance(self) -> Sequence[Effect]:
         if not self.has_min_isr:

@@ -132,7 +132,7 @@ class RaftMachine:
         return effects
 
     def on_voters(self, offset: int, voters: VoterSet) -> None:
-        """The log has a voter set at `offset`; it is in force from now on, committed or not (B14)."""
+        """The log has a voter set at `offset`; it is in force from now on, committed or not."""
         self.voters.add(offset, voters)
         if isinstance(self.role, Leader):
             self.role.voters = voters
@@ -143,7 +143,7 @@ class RaftMachine:
         if not isinstance(role, Leader) or role.high_watermark is None or self.kraft_version == 0:
             return []
         voters = role.voters.with_endpoints(self.local, endpoints)
-        # One change at a time, and none before this epoch has committed something (B13).
+        # One change at a time, and none before this epoch has committed something.
         if voters == role.voters or self.voters.latest_offset >= role.high_watermark:
             return []
         return [AppendControlRecords(epoch=role.epoch, records=(control_records.kraft_voters(voters),))]
@@ -152,7 +152,7 @@ class RaftMachine:
         self.kraft_version = level
 
     def on_disk_failed(self) -> list[Effect]:
-        """An append or a flush failed. What is in the log is unknown, so this replica leads no further (E17)."""
+        """An append or a flush failed. What is in the log is unknown, so this replica leads no further."""
         return self._resign()
 
     def on_stop(self) -> list[Effect]:

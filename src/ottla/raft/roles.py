@@ -6,7 +6,7 @@
     Resigned    led this epoch, and will  -> Candidate, in a later epoch
                 not lead it again
 
-A replica that was a leader when it stopped starts as Resigned, so that no epoch is ever led twice (B1).
+A replica that was a leader when it stopped starts as Resigned, so that no epoch is ever led twice.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Candidate:
 class Leader:
     """Counts how far each voter is, and commits what a majority has, from its own epoch on.
 
-    Invariant: `high_watermark` never falls (B7), and is None until a record of this epoch is on a majority (B8): an
+    Invariant: `high_watermark` never falls, and is None until a record of this epoch is on a majority: an
     older record could be on a majority and still be overwritten.
     """
 

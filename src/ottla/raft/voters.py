@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaKey(NamedTuple):
-    """A disk that was lost comes back with another directory id, and so as another replica (B12)."""
+    """A disk that was lost comes back with another directory id, and so as another replica."""
 
     id: int
     directory_id: Uuid = ZERO_UUID
@@ -117,7 +117,7 @@ class VoterSet:
 
 
 class VoterHistory:
-    """Every voter set in the log with its offset. The latest is in force, committed or not (B14)."""
+    """Every voter set in the log with its offset. The latest is in force, committed or not."""
 
     __slots__ = ("_entries", "_start")
 

@@ -168,16 +168,16 @@ class _Fetch:
 
     def start(self) -> Reply:
         found, size, urgent = self._read()
-        if size >= self._min_bytes or urgent or self._max_wait_ms <= 0 or not self._partitions:
+        partitions = [entry.hosted for entry in found if entry.hosted is not None]
+        if size >= self._min_bytes or urgent or self._max_wait_ms <= 0 or not partitions:
             return self._answer(found)
         deferred = Deferred()
-        partitions = [entry.hosted for entry in found if entry.hosted is not None]
         self._sizes = {
             entry.hosted: entry.span.size if entry.span is not None else 0
             for entry in found
             if entry.hosted is not None
         }
-        DelayedFetch(
+        delayed = DelayedFetch(
             partitions,
             self._has_enough,
             lambda: self._finish(deferred),
@@ -185,6 +185,7 @@ class _Fetch:
             self._max_wait_ms,
             self._services.metrics.expired_fetches,
         )
+        deferred.when_abandoned(delayed.cancel)
         return deferred
 
     def _has_enough(self, moved: HostedPartition) -> bool:
@@ -197,9 +198,7 @@ class _Fetch:
                     return True
                 self._sizes[moved] = entry.span.size if entry.span is not None else 0
                 return sum(self._sizes.values()) >= self._min_bytes
-            if hosted is None:
-                return True
-        return True
+        return True  # It is no longer here.
 
     def _finish(self, deferred: Deferred) -> None:
         found, _, _ = self._read()
@@ -221,7 +220,8 @@ class _Fetch:
             if entry.span is not None:
                 total += entry.span.size
                 left = max(0, left - entry.span.size)
-            elif entry.error or entry.diverging is not None:
+            elif entry.hosted is not None and (entry.error or entry.diverging is not None):
+                # A partition that is not here at all does not hurry its answer, else its reader would spin.
                 urgent = True
         return found, total, urgent
 

@@ -12,7 +12,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.hosted import HostedPartition, HostedTopic
-from ottla.broker.purgatory import DelayedProduce
+from ottla.broker.purgatory import DelayedProduce, Unsafe
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.model import Uuid
@@ -103,7 +103,7 @@ def start(
                 if partition is None:
                     raise KafkaError(services.missing_partition(topic.key))
                 if transactional:
-                    # Without a coordinator no transaction is open, and no batch may enter outside of one (D8).
+                    # Without a coordinator no transaction is open, and no batch may enter outside of one.
                     raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This cluster does not serve transactions.")
                 appended = replicas.produce(partition, batch, acks, version)
             except KafkaError as error:
@@ -127,11 +127,12 @@ def start(
         return _encode(services, topics, version, correlation_id, plain)
     deferred = Deferred()
 
-    def finish(unsafe: dict[HostedPartition, ErrorCode]) -> None:
-        for partition, outcome, _ in waits:
-            if partition in unsafe:
-                partition.meters.produce_failed(unsafe[partition], 0)
-                outcome.error = unsafe[partition]
+    def finish(unsafe: Unsafe) -> None:
+        for partition, outcome, required in waits:
+            code = unsafe.get((partition, required))
+            if code is not None:
+                partition.meters.produce_failed(code, 0)
+                outcome.error = code
                 outcome.base_offset = -1
         deferred.resolve(_encode(services, topics, version, correlation_id, plain and not unsafe))
 
@@ -143,15 +144,21 @@ def start(
 
 
 def _parse(buffer: bytearray, view: memoryview, version: int, p: int, end: int) -> Parsed:
+    """Lengths and tags are nearly always one byte, so that case is read in line: a request has a dozen of them."""
     flexible = version >= 9
     if flexible:
-        size, p = read_unsigned_varint(buffer, p)
+        size = buffer[p]
+        if size < 0x80:
+            p += 1
+        else:
+            size, p = read_unsigned_varint(buffer, p)
         size -= 1
     else:
         size = _I16(buffer, p)[0]
         p += 2
     transactional = size >= 0
-    p += max(size, 0)
+    if transactional:
+        p += size
     acks, timeout_ms = _ACKS_TIMEOUT(buffer, p)
     p += 6
     count, p = _count(buffer, p, end, flexible)
@@ -186,15 +193,17 @@ def _parse(buffer: bytearray, view: memoryview, version: int, p: int, end: int) 
             else:
                 index, size = _INDEX_SIZE(buffer, p)
                 p += 8
-            batch_end = p + max(size, 0)
+            batch_end = p + size if size > 0 else p
             if batch_end > end:
                 raise Malformed("a produce request ends inside a batch")
             batches.append((index, view[p:batch_end]))
-            p = skip_tagged_fields(buffer, batch_end) if flexible else batch_end
+            p = batch_end
+            if flexible:
+                p = p + 1 if buffer[p] == 0 else skip_tagged_fields(buffer, p)
         if flexible:
-            p = skip_tagged_fields(buffer, p)
+            p = p + 1 if buffer[p] == 0 else skip_tagged_fields(buffer, p)
     if flexible:
-        p = skip_tagged_fields(buffer, p)
+        p = p + 1 if buffer[p] == 0 else skip_tagged_fields(buffer, p)
     if p > end:
         raise Malformed("a produce request ends too early")
     return Parsed(transactional, acks, timeout_ms, topics)
@@ -267,7 +276,11 @@ def _encode_with_errors(services: Services, topics: list[Topic], version: int, c
 
 def _count(buffer: bytearray, p: int, end: int, flexible: bool) -> tuple[int, int]:
     if flexible:
-        count, p = read_unsigned_varint(buffer, p)
+        count = buffer[p]
+        if count < 0x80:
+            p += 1
+        else:
+            count, p = read_unsigned_varint(buffer, p)
         count -= 1
     else:
         count = _I32(buffer, p)[0]

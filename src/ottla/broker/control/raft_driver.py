@@ -140,7 +140,7 @@ class RaftDriver:
         if latest is None:
             return Loaded(None, -1, [], [])
         if log.log_start_offset > 0:
-            # Segments go whole, so the first may begin before the snapshot that the log is to begin with (B10).
+            # Segments go whole, so the first may begin before the snapshot that the log is to begin with.
             oldest = next(snapshot for snapshot in found if snapshot.end_offset >= log.log_start_offset)
             log.update_high_watermark(latest.end_offset)
             log.advance_log_start(min(oldest.end_offset, log.log_end_offset))

@@ -3,7 +3,7 @@
 A snapshot is due when enough has been appended since the last one, or enough time has passed with anything appended at
 all. It is encoded and written off the loop: the image never changes. Older snapshots, and the log before the oldest
 that stays, go when the directory has grown beyond its bounds; one snapshot always stays, and the log begins exactly at
-the end of one (B10).
+the end of one.
 """
 
 from __future__ import annotations

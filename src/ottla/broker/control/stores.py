@@ -25,7 +25,7 @@ class QuorumStore:
         return decode_quorum_state(data, self._path)
 
     def write(self, state: ElectionState, *, kraft_version: int, voter_ids: tuple[int, ...]) -> None:
-        """Durable when it returns, and never torn (E8)."""
+        """Durable when it returns, and never torn."""
         data = encode_quorum_state(state, kraft_version=kraft_version, voter_ids=voter_ids)
         self._disk.write_atomically(self._path, data)
 
