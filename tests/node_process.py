@@ -36,11 +36,17 @@ class NodeProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.wait()
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        status = self.process.wait(60)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return status
 
 
 def start_node(
@@ -90,6 +96,4 @@ def running_node(directory: Path, *arguments: str, port: int = 0) -> Iterator[No
         if node.process.poll() is None:
             status = node.stop()
             assert status == 0, f"status {status}, and:\n{node.log()}"
-        if node.process.stdout is not None:
-            node.process.stdout.close()
     assert "Traceback" not in node.log(), node.log()

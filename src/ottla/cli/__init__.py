@@ -7,9 +7,14 @@ import sys
 
 def main() -> None:
     """The console script. A `StartupError` is one sentence on standard error and status 1."""
+    from ottla.cli.quick import find
     from ottla.errors import StartupError
 
     try:
+        quick = find(sys.argv[1:])
+        if quick is not None:
+            quick()
+            return
         from ottla.cli.app import app
 
         app()

@@ -1,0 +1,65 @@
+"""The quick reading of `up` and `node` agrees with the full one, or leaves the line to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli.app import app
+from ottla.cli.quick import find
+
+LINES = [
+    ["up"],
+    ["up", "--port", "19092"],
+    ["up", "--port=0", "--ephemeral"],
+    ["up", "--host", "127.0.0.2", "--data", "somewhere"],
+    ["up", "--data=a=b"],
+    ["up", "--set", "num.partitions=3", "--set", "log.dirs=x", "--log-level", "debug"],
+    ["up", "--set=num.partitions=3"],
+    ["node", "server.properties"],
+    ["node", "--set", "node.id=2", "server.properties", "--log-level=error"],
+]
+LEFT_TO_THE_FULL_PARSER = [
+    [],
+    ["--help"],
+    ["up", "--help"],
+    ["up", "--port"],
+    ["up", "--port", "many"],
+    ["up", "--set", "--ephemeral"],
+    ["up", "extra"],
+    ["up", "--unknown"],
+    ["node"],
+    ["node", "a", "b"],
+    ["format", "server.properties"],
+]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the commands were asked to do, instead of doing it."""
+    seen: list[Any] = []
+    monkeypatch.setattr("ottla.cli.up.run_up", lambda **options: seen.append(options))
+
+    def run_node(properties: Path, settings: list[str], log_level: str) -> None:
+        seen.append((properties, settings, log_level))
+
+    monkeypatch.setattr("ottla.cli.node.run_node", run_node)
+    return seen
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_both_readings_are_the_same(line: list[str], calls: list[Any]) -> None:
+    quick = find(line)
+    assert quick is not None
+    quick()
+    assert CliRunner().invoke(app, line).exit_code == 0
+    assert len(calls) == 2
+    assert calls[0] == calls[1]
+
+
+@pytest.mark.parametrize("line", LEFT_TO_THE_FULL_PARSER, ids=" ".join)
+def test_what_needs_explaining_is_left_to_the_full_parser(line: list[str]) -> None:
+    assert find(line) is None

@@ -1,0 +1,186 @@
+"""`ottla up`, `node` and `format` as a person meets them: what they print, and how they end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.node_process import running_node, start_node
+
+
+def ottla(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ottla.cli", *arguments], capture_output=True, text=True, timeout=timeout
+    )
+
+
+def one_sentence(result: subprocess.CompletedProcess[str]) -> str:
+    """A refusal is a non-zero status and one line on standard error."""
+    assert result.returncode == 1
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("ottla: ")
+    return lines[0]
+
+
+def can_connect(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_up_says_when_it_is_ready_and_serves_then(tmp_path: Path) -> None:
+    with running_node(tmp_path) as node:
+        assert can_connect(node.address)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    node = start_node(tmp_path)
+    assert node.stop(number) == 0
+    assert node.log() == ""
+    assert (tmp_path / "data" / "node-1" / ".kafka_cleanshutdown").exists()
+
+
+def test_the_controller_listens_a_thousand_above(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1] % 20_000 + 20_000
+    with running_node(tmp_path, port=port) as node:
+        assert node.address == ("127.0.0.1", port)
+        assert can_connect(("127.0.0.1", port + 1000))
+
+
+def test_what_was_there_is_there_again_after_a_restart(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        identity = (tmp_path / "data" / "node-1" / "meta.properties").read_text()
+    with running_node(tmp_path):
+        assert (tmp_path / "data" / "node-1" / "meta.properties").read_text() == identity
+
+
+def test_an_ephemeral_node_keeps_nothing(tmp_path: Path) -> None:
+    with running_node(tmp_path, "--ephemeral"):
+        assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        said = one_sentence(ottla("up", "--port", str(port), "--data", str(tmp_path)))
+    assert str(port) in said
+    assert "choose another port" in said
+
+
+def test_a_directory_in_use_is_one_sentence(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data")))
+    assert "in use by another node" in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("num.partitions=many", "num.partitions"),
+        ("num.partitions=0", "num.partitions"),
+        ("no-equals-sign", "KEY=VALUE"),
+        ("listeners=NONSENSE", "listeners"),
+        ("listeners=PLAINTEXT://127.0.0.1:99999,CONTROLLER://127.0.0.1:1", "listeners"),
+        ("process.roles=spectator", "process.roles"),
+        ("log.retention.ms=soon", "log.retention.ms"),
+    ],
+)
+def test_a_broken_property_is_one_sentence_that_names_it(tmp_path: Path, setting: str, expected: str) -> None:
+    assert expected in one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path), "--set", setting))
+
+
+def test_security_that_is_not_there_is_refused_rather_than_pretended(tmp_path: Path) -> None:
+    said = one_sentence(
+        ottla(
+            "up",
+            "--port",
+            "0",
+            "--data",
+            str(tmp_path),
+            "--set",
+            "listeners=SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+            "--set",
+            "listener.security.protocol.map=SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "--set",
+            "inter.broker.listener.name=SASL_PLAINTEXT",
+        )
+    )
+    assert "SASL_PLAINTEXT" in said
+
+
+def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        pass
+    said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data"), "--set", "node.id=2"))
+    assert "node 1" in said
+
+
+def properties(tmp_path: Path) -> Path:
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        client, controller = first.getsockname()[1], second.getsockname()[1]
+    path = tmp_path / "server.properties"
+    path.write_text(
+        f"process.roles=broker,controller\nnode.id=7\nlog.dirs={tmp_path}/logs\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}\n"
+        f"controller.listener.names=CONTROLLER\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n"
+    )
+    return path
+
+
+def test_format_then_node(tmp_path: Path) -> None:
+    path = properties(tmp_path)
+    assert "not formatted" in one_sentence(ottla("node", str(path), "--log-level", "error"))
+    formatted = ottla("format", str(path), "--standalone", "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qk")
+    assert formatted.returncode == 0, formatted.stderr
+    assert "MkU3OEVBNTcwNTJENDM2Qk" in formatted.stdout
+    assert "already formatted" in one_sentence(ottla("format", str(path), "--standalone"))
+    assert ottla("format", str(path), "--standalone", "--ignore-formatted").returncode == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli", "node", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert re.match(r"ready: 127\.0\.0\.1:\d+", process.stdout.readline())
+    process.terminate()
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+
+
+def test_a_properties_file_that_is_not_there(tmp_path: Path) -> None:
+    assert "nowhere.properties" in one_sentence(ottla("node", str(tmp_path / "nowhere.properties")))
+
+
+def test_help_and_version() -> None:
+    assert "up" in ottla("--help").stdout
+    assert re.fullmatch(r"ottla \d+\.\d+\.\d+\n", ottla("--version").stdout)
+
+
+def test_a_killed_node_starts_again(tmp_path: Path) -> None:
+    node = start_node(tmp_path)
+    node.kill()
+    started = time.monotonic()
+    with running_node(tmp_path) as again:
+        assert can_connect(again.address)
+        assert time.monotonic() - started < 30
