@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +13,7 @@ from ottla.broker.reply import CloseConnection, Deferred, FileSpan, Reply
 from ottla.errors import Malformed
 from ottla.runtime import File
 from ottla.runtime.seams import Buffer
+from ottla.runtime.timers import Timer
 
 
 class Wire:
@@ -56,6 +58,8 @@ class Echo:
         self.reasons: list[str | None] = []
         self.crashes: list[BaseException] = []
         self.turns = 0
+        self.time_s = 0.0
+        self.later: list[Callable[[], None]] = []
 
     def start_request(
         self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
@@ -78,6 +82,15 @@ class Echo:
         if kind == b"f":
             return [frame, FileSpan(None, 5, 7), b"tail"]  # type: ignore[arg-type]
         return frame
+
+    def now(self) -> float:
+        return self.time_s
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self.later.append(call)
+
+    def limit_closing(self, call: Callable[[], None]) -> Timer:
+        return Timer(call)
 
     def end_of_turn(self) -> None:
         self.turns += 1

@@ -27,6 +27,7 @@ class WireClient:
         self._socket.close()
 
     def send(self, request: Message, response: type[R], version: int | None = None) -> R:
+        assert request.API_KEY is not None
         api = APIS[request.API_KEY]
         version = api.last_version if version is None else version
         self._correlation_id += 1

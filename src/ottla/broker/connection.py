@@ -8,6 +8,7 @@ the reply is ready; replies wait for those before them. The next request may sta
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from ottla.broker.http_responder import (
     HttpResponder,
     speaks_http,
 )
+from ottla.broker.limits import FLUSH_BYTES_MIN, REQUEST_BYTES_MAX, TURN_SECONDS_MAX
 from ottla.broker.reply import CloseConnection, Deferred, FileSpan, Ready, Reply
 from ottla.errors import Malformed
 from ottla.runtime import Connection
@@ -32,6 +34,8 @@ STASH_BYTES_MAX = 16 * 1024
 """The beginning of a frame up to this size is kept aside, so that slow senders do not hold receive buffers."""
 
 _LENGTH = Struct(">i")
+_PRODUCE_KEY = (b"", b"\0", b"\0\0")
+"""The API key of Produce, or as much of it as has arrived."""
 
 
 class Service(Protocol):
@@ -44,6 +48,18 @@ class Service(Protocol):
         self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
     ) -> Reply:
         """Phase one of the request in `buffer[start:end]`. Raises `Malformed` or `CloseConnection`."""
+        ...
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+        ...
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call `call` when the others have had their turn."""
+        ...
+
+    def limit_closing(self, call: Callable[[], None]) -> Timer:
+        """Call `call` when a connection has been closing for too long."""
         ...
 
     def end_of_turn(self) -> None:
@@ -66,6 +82,7 @@ class ClientConnection:
         "_answered_http",
         "_buffer",
         "_closed",
+        "_closing_timer",
         "_end",
         "_http",
         "_http_timer",
@@ -82,6 +99,7 @@ class ClientConnection:
         "_view",
         "_waiting",
         "_write_blocked",
+        "_yielded",
         "client_id",
         "close_reason",
         "last_active",
@@ -112,7 +130,9 @@ class ClientConnection:
         self._paused = False
         self._write_blocked = False
         self._out_of_memory = False
+        self._yielded = False
         self._closed = False
+        self._closing_timer: Timer | None = None
         self.client_id: str | None = None
         self.software: tuple[str, str] | None = None
         self.close_reason: str | None = None
@@ -171,8 +191,9 @@ class ClientConnection:
             self._resume()
 
     def connection_lost(self) -> None:
-        if self._http_timer is not None:
-            self._http_timer.cancel()
+        for timer in (self._http_timer, self._closing_timer):
+            if timer is not None:
+                timer.cancel()
         if not self._closed:
             self._closed = True
             self._forget()
@@ -185,6 +206,8 @@ class ClientConnection:
             self._closed = True
             self.close_reason = reason
             assert self._transport is not None
+            # A peer that reads no more would keep the rest, and the socket, for ever.
+            self._closing_timer = self._service.limit_closing(self._transport.abort)
             self._transport.close()
             self._forget()
 
@@ -199,6 +222,7 @@ class ClientConnection:
         service = self._service
         start, end = self._start, self._end
         missing = 0
+        turn_ends_s = 0.0
         self._running = True
         try:
             while not self._closed and not self._paused:
@@ -209,6 +233,8 @@ class ClientConnection:
                     break
                 frame_end = start + 4 + length
                 if frame_end > end:
+                    if length > REQUEST_BYTES_MAX and view[start + 4 : min(start + 6, end)] not in _PRODUCE_KEY:
+                        raise Malformed(f"a request of {length} bytes that is not Produce")
                     missing = length + 4
                     break
                 self.requests += 1
@@ -218,8 +244,17 @@ class ClientConnection:
                     self._hold(reply)
                 elif type(reply) is bytes:
                     self._outgoing.append(reply)
+                    if len(reply) >= FLUSH_BYTES_MIN:
+                        self._flush()
                 elif reply is not None:
                     self._send_or_hold(reply)
+                if end - start >= 4:
+                    if turn_ends_s == 0.0:
+                        turn_ends_s = service.now() + TURN_SECONDS_MAX
+                    elif service.now() > turn_ends_s:
+                        self._yielded = True
+                        self._pause()
+                        service.soon(self._on_next_turn)
         except Malformed as error:
             self.malformed = True
             self._flush()
@@ -303,6 +338,10 @@ class ClientConnection:
             self._service.buffers.when_freed(self._on_memory_freed)
         else:
             self._buffer, self._view = larger, memoryview(larger)
+
+    def _on_next_turn(self) -> None:
+        self._yielded = False
+        self._resume()
 
     def _on_memory_freed(self) -> None:
         self._out_of_memory = False
@@ -393,6 +432,7 @@ class ClientConnection:
             and not self._closed
             and not self._write_blocked
             and not self._out_of_memory
+            and not self._yielded
             and len(self._waiting) < IN_FLIGHT_MAX // 2
         ):
             self._paused = False

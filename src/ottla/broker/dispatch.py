@@ -6,8 +6,9 @@ handler and encodes what it returns. Produce and Fetch get the frame's bytes whe
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,9 +17,11 @@ from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
+from ottla.broker.limits import ELEMENTS_MAX, LINGER_MS
 from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.broker.request_metrics import SAMPLE_MASK
 from ottla.errors import Malformed
+from ottla.runtime.timers import Timer
 from ottla.wire.apis import API_VERSIONS, APIS, PRODUCE, Api
 from ottla.wire.frames import read_request_header, response_frame
 from ottla.wire.message import Message
@@ -68,6 +71,15 @@ class Dispatcher:
     def crashed(self, connection: ClientConnection, error: BaseException) -> None:
         _log.error("a request from %s:%d failed", *connection.peer, exc_info=error)
 
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def soon(self, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(call)
+
+    def limit_closing(self, call: Callable[[], None]) -> Timer:
+        return self._services.timers.after(LINGER_MS, call)
+
     def end_of_turn(self) -> None:
         self._services.replicas.wake_fetches()
 
@@ -104,6 +116,8 @@ class Dispatcher:
                 began_s = self._clock.monotonic()
                 reply = fetch.start(self._services, view, version, correlation_id, position, end)
                 return self._metrics.timed(meters, began_s, reply)
+            if api_key in (PRODUCE, FETCH):
+                raise CloseConnection(f"version {version} of {APIS[api_key].name} is not served")
         return self._start_other(connection, bytes(view[start:end]), api_key, version)
 
     def _start_other(self, connection: ClientConnection, frame: bytes, api_key: int, version: int) -> Reply:
@@ -115,7 +129,7 @@ class Dispatcher:
                 return self._step_down(frame)
             raise CloseConnection(f"version {version} of {api.name} is not served")
         head = read_request_header(frame)
-        request, _ = served.request.read(frame, head.body_position, version)
+        request, _ = served.request.read(frame, head.body_position, version, ELEMENTS_MAX)
         context = Context(
             self._services, connection, self._listener, self._on_controller, api_key, version, head.client_id
         )

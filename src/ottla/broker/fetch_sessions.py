@@ -1,8 +1,8 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, and then only what changes.
 
 A session remembers, for every partition, what the client wants and what it was last told; a response then holds only
-the partitions that have something new. The cache is bounded; when it is full of sessions too young or too busy to give
-up, a client gets session 0 and goes on with full requests.
+the partitions that have something new. The cache is bounded, in sessions and in the partitions they remember; when it
+is full of sessions too young or too busy to give up, a client gets session 0 and goes on with full requests.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from ottla.broker.limits import SESSION_PARTITIONS_MAX
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Uuid
 
@@ -72,7 +73,9 @@ class FetchSession:
         self.epoch = 1
         self.partitions: dict[PartitionKey, FetchPartition] = {}
 
-    def update(self, wanted: list[FetchPartition], forgotten: list[PartitionKey]) -> None:
+    def update(self, wanted: list[FetchPartition], forgotten: list[PartitionKey]) -> int:
+        """Take in what the client changes; returns by how many partitions the session has grown."""
+        before = len(self.partitions)
         for partition in wanted:
             key = (partition.topic, partition.index)
             known = self.partitions.get(key)
@@ -82,6 +85,7 @@ class FetchSession:
                 known.wants(partition)
         for key in forgotten:
             self.partitions.pop(key, None)
+        return len(self.partitions) - before
 
     def to_the_back(self, partition: FetchPartition) -> None:
         """A partition that returned data waits for its next turn, so that a busy one does not starve the others."""
@@ -96,19 +100,17 @@ class FetchSession:
 class FetchSessions:
     """The node's sessions, at most `slots` (`max.incremental.fetch.session.cache.slots`)."""
 
-    def __init__(self, slots: int, random: Random) -> None:
+    def __init__(self, slots: int, random: Random, partitions_max: int = SESSION_PARTITIONS_MAX) -> None:
         self._slots = slots
+        self._partitions_max = partitions_max
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
         """In the order of their last use."""
         self.evictions = 0
+        self.partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partition_count(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def resume(self, session_id: int, epoch: int, *, by_id: bool, now_ms: int) -> FetchSession:
         """The session that an incremental request names."""
@@ -128,8 +130,8 @@ class FetchSessions:
     def create(
         self, partitions: list[FetchPartition], *, by_id: bool, privileged: bool, now_ms: int
     ) -> FetchSession | None:
-        """A new session, or none if there is nothing to remember or no room."""
-        if not partitions or not self._make_room(len(partitions), privileged, now_ms):
+        """A new session, or none if there is no room. It may be about nothing yet."""
+        if not self._make_room(len(partitions), privileged, now_ms):
             return None
         session_id = self._random.randrange(1, 0x7FFFFFFF)
         while session_id in self._sessions:
@@ -138,26 +140,38 @@ class FetchSessions:
         for partition in partitions:
             session.partitions[partition.topic, partition.index] = partition
         self._sessions[session_id] = session
+        self.partition_count += len(session.partitions)
         return session
 
+    def grew(self, session: FetchSession, partitions: int) -> None:
+        """`update` added so many to `session`; one that no longer fits is given up, and its client starts anew."""
+        self.partition_count += partitions
+        if partitions > 0 and self.partition_count > self._partitions_max:
+            self.close(session.session_id)
+            self.evictions += 1
+
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.partitions)
 
     def _make_room(self, size: int, privileged: bool, now_ms: int) -> bool:
+        if self.partition_count + size > self._partitions_max:
+            return False
         if len(self._sessions) < self._slots:
             return True
         if self._slots == 0:
             return False
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > EVICTION_MS:
-            del self._sessions[oldest.session_id]
+            self.close(oldest.session_id)
             self.evictions += 1
             return True
         # A follower may displace a consumer, and a larger session a smaller one, once that has had its time.
         for session in self._sessions.values():
             lesser = (session.privileged, len(session.partitions)) < (privileged, size)
             if lesser and (privileged > session.privileged or now_ms - session.created_ms > EVICTION_MS):
-                del self._sessions[session.session_id]
+                self.close(session.session_id)
                 self.evictions += 1
                 return True
         return False

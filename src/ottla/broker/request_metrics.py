@@ -71,6 +71,7 @@ class RequestMetrics:
             passed_on.resolve(waited_for.reply)
 
         waited_for.when_done(done)
+        passed_on.when_abandoned(waited_for.abandon)
         return passed_on
 
 

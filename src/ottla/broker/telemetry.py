@@ -18,14 +18,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.config.group import client_metrics_values, parse_match
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.ids import random_uuid
 from ottla.metadata.images import RESOURCE_CLIENT_METRICS, MetadataImage
-from ottla.metrics.otlp import Point, decode
 from ottla.metrics.registry import Registry
 from ottla.metrics.telemetry import ClientTelemetry
 from ottla.model import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_to_text
@@ -33,6 +31,9 @@ from ottla.records import CompressionType
 from ottla.records._hot import crc32c
 from ottla.records.compression import CorruptCompression, decompress
 from ottla.runtime import Clock
+
+if TYPE_CHECKING:
+    from ottla.metrics.otlp import Point
 
 _log = logging.getLogger(__name__)
 
@@ -170,6 +171,8 @@ class Telemetry:
 
     def set_subscriptions(self, resources: Mapping[str, Mapping[str, str]]) -> None:
         """All of them, by name. Every instance is looked at anew when it is next heard of."""
+        from ottla.config.group import client_metrics_values, parse_match
+
         self._version += 1
         self._subscriptions = []
         for name in sorted(resources):
@@ -300,6 +303,8 @@ def unpack(data: bytes, compression_type: int, max_bytes: int) -> list[Point]:
     The cap is on what comes out: one on the compressed bytes alone would let a bomb through (CVE-2026-111073). As in
     Kafka there is one answer to everything that is wrong with the bytes, and also to too many of them.
     """
+    from ottla.metrics.otlp import decode
+
     try:
         return decode(decompress(compression_type, data, max_bytes) if compression_type else data)
     except (KafkaError, CorruptCompression) as error:
@@ -339,9 +344,10 @@ def _java_hash(text: str) -> int:
 def _attributes(instance_id: Uuid, client: ClientAttributes) -> dict[str, str | None]:
     return {
         "client_instance_id": uuid_to_text(instance_id),
-        "client_id": client.client_id,
-        "client_software_name": client.software_name,
-        "client_software_version": client.software_version,
+        # One character more than is matched: what is too long stays so, and is not kept.
+        "client_id": client.client_id and client.client_id[: ATTRIBUTE_CHARS_MAX + 1],
+        "client_software_name": client.software_name[: ATTRIBUTE_CHARS_MAX + 1],
+        "client_software_version": client.software_version[: ATTRIBUTE_CHARS_MAX + 1],
         "client_source_address": _java_address(client.source_address),
         "client_source_port": str(client.source_port),
     }

@@ -48,6 +48,8 @@ class NodeConfig:
         for name in _REQUIRED:
             if name not in self.properties:
                 raise InvalidConfig(f'Missing required configuration "{name}" which has no default value.')
+        self.topic_defaults: dict[str, ConfigValue] = {}
+        """What topics without overrides have; worked out by `config.topic` when first asked for."""
         for name, text in self.properties.items():
             key = broker_key(name)
             if key is not None:

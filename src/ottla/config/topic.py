@@ -33,10 +33,14 @@ def broker_default(config: NodeConfig, name: str) -> ConfigValue:
 
 def topic_values(config: NodeConfig, overrides: Mapping[str, str]) -> dict[str, ConfigValue]:
     """The value of every topic key; `InvalidConfig` for an override that is not valid. Unknown ones are ignored."""
-    return {
-        name: parse_value(key, overrides[name]) if name in overrides else broker_default(config, name)
-        for name, key in keys(Scope.TOPIC).items()
-    }
+    known = keys(Scope.TOPIC)
+    defaults = config.topic_defaults
+    if not defaults:
+        defaults.update((name, broker_default(config, name)) for name in known)
+    values = defaults.copy()
+    if overrides:
+        values.update((name, parse_value(key, overrides[name])) for name, key in known.items() if name in overrides)
+    return values
 
 
 def validate_topic(

@@ -34,9 +34,17 @@ if TYPE_CHECKING:
     from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
     from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
     from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
-    from ottla.wire.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+    from ottla.wire.messages.create_topics_response import (
+        CreatableTopicConfigs,
+        CreatableTopicResult,
+        CreateTopicsResponse,
+    )
     from ottla.wire.messages.delete_topics_request import DeleteTopicsRequest
     from ottla.wire.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+
+
+Described = dict[tuple[tuple[str, str], ...], "list[CreatableTopicConfigs]"]
+"""The configs that new topics of one request have, by those that they set themselves."""
 
 
 def _any_topic(name: str) -> bool:
@@ -64,6 +72,7 @@ class TopicControl:
         results: list[CreatableTopicResult] = []
         mentions = Counter(topic.name for topic in request.topics)
         created: dict[str, str] = {}
+        described: Described = {}
         answered: set[str] = set()
         for topic in request.topics:
             if topic.name in answered:
@@ -72,7 +81,7 @@ class TopicControl:
             try:
                 if mentions[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
-                made, result = self._create_topic(topic, created, describable)
+                made, result = self._create_topic(topic, created, described, describable)
                 records += made
                 created[topic.name.replace(".", "_")] = topic.name
             except KafkaError as error:
@@ -82,9 +91,13 @@ class TopicControl:
         return Generated([] if request.validate_only else records, CreateTopicsResponse(topics=results))
 
     def _create_topic(
-        self, topic: CreatableTopic, created: Mapping[str, str], describable: Callable[[str], bool]
+        self,
+        topic: CreatableTopic,
+        created: Mapping[str, str],
+        described: Described,
+        describable: Callable[[str], bool],
     ) -> tuple[list[MetadataRecord], CreatableTopicResult]:
-        from ottla.wire.messages.create_topics_response import CreatableTopicConfigs, CreatableTopicResult
+        from ottla.wire.messages.create_topics_response import CreatableTopicResult
         from ottla.wire.messages.topic_record import TopicRecord
 
         image = self._state.image
@@ -119,7 +132,19 @@ class TopicControl:
         if describable(name):
             result.num_partitions = len(partitions)
             result.replication_factor = len(partitions[0].replicas)
-            result.configs = [
+            result.configs = self._described(overrides, described)
+        else:
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return records, result
+
+    def _described(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:
+        """The configs of a new topic; those of a request are mostly alike, so that they are worked out once."""
+        from ottla.wire.messages.create_topics_response import CreatableTopicConfigs
+
+        key = tuple(overrides.items())
+        found = described.get(key)
+        if found is None:
+            found = described[key] = [
                 CreatableTopicConfigs(
                     name=config.name,
                     value=config.value,
@@ -129,9 +154,7 @@ class TopicControl:
                 )
                 for config in self._configs.effective_topic_configs(overrides)
             ]
-        else:
-            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return records, result
+        return found
 
     def _new_topic_id(self) -> Uuid:
         while (topic_id := random_uuid(self._random)) in self._state.image.topics.by_id:

@@ -196,7 +196,8 @@ class LogManager:
                 continue
             self._adopt(log)
         if not directory.was_clean:
-            # What was recovered is flushed; the next start need not read it again, whatever happens now.
+            # What was recovered is flushed; the next start need not read it again, whatever happens now. Writing the
+            # checkpoints also syncs the directory.
             self._recovery_points(directory)()
             self._log_starts(directory)()
 
@@ -240,6 +241,7 @@ class LogManager:
                 random=self._random,
                 now_ms=now_ms,
             )
+            self._disk.sync_dir(directory)
             if log.topic_id != METADATA_TOPIC_ID:
                 self._write_identity(path, METADATA_TOPIC_ID)
                 log.topic_id = METADATA_TOPIC_ID

@@ -9,6 +9,7 @@ only that flush moves the recovery point.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from random import Random
 
@@ -28,6 +29,8 @@ from ottla.model import ZERO_UUID, TopicPartition
 from ottla.records import BatchHeader
 from ottla.runtime.seams import Disk
 
+_log = logging.getLogger(__name__)
+
 
 def load_log(
     disk: Disk,
@@ -44,7 +47,8 @@ def load_log(
     random: Random,
     now_ms: int,
 ) -> Log:
-    """The log in `directory`, ready to serve. The offsets are those of the checkpoints. Blocks."""
+    """The log in `directory`, ready to serve once the caller has synced the directory above. The offsets are those of
+    the checkpoints. Blocks."""
     return _Loader(disk, directory, topic_partition, config, producers, cache, random, now_ms).load(
         clean, log_start_offset, recovery_point, high_watermark
     )
@@ -149,7 +153,7 @@ class _Loader:
         self.producers.on_high_watermark(log.high_watermark)
         if not clean or self.changed:
             # Even if nothing lies beyond the recovery point: a file may be shorter in the page cache than on the disk.
-            log.flush(self.now_ms)
+            log.flush(self.now_ms, sync_parent=False)
         return log
 
     # After a clean close.
@@ -191,10 +195,11 @@ class _Loader:
         return True
 
     def _rebuild_index_files(self, segment: Segment) -> None:
-        segment.offsets, segment.times = segment.build_indexes()
-        segment.aborted = segment.aborted_transactions()
-        segment.write_index_files(segment.encode_indexes())
-        segment.offsets = segment.times = segment.aborted = None
+        _log.warning("%s: built the indexes of %s anew", self.topic_partition, segment.path(files.LOG))
+        offsets, times = segment.build_indexes()
+        # Atomically: no recovery reads this segment again, so that half an index would stay one.
+        self.disk.write_atomically(segment.path(files.OFFSET_INDEX), offsets.encode())
+        self.disk.write_atomically(segment.path(files.TIME_INDEX), times.encode())
 
     def _find_end(self, active: Segment) -> int | None:
         """Where the last batch ends, and what the index leaves out; None if the index is wrong."""
@@ -272,12 +277,14 @@ class _Loader:
         return end
 
     def _cut_file(self, segment: Segment, size: int) -> None:
+        _log.warning("%s: cut %d bytes off %s", self.topic_partition, segment.size - size, segment.path(files.LOG))
         segment.file.truncate(size)
         segment.size = size
         self.changed = True
 
     def _drop(self, slot: int) -> None:
         for segment in reversed(self.segments[slot:]):
+            _log.warning("%s: removed %s (%d bytes)", self.topic_partition, segment.path(files.LOG), segment.size)
             segment.close()
             segment.remove_files()
         del self.segments[slot:]

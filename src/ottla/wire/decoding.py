@@ -1,10 +1,10 @@
 """Compiles the decoder of one message class in one version: the protocol's one bounded reader.
 
 Straight-line Python with nested structs inlined; neighbouring fields of fixed size become one `Struct.unpack_from`.
-Nothing trusts the bytes: a length must lie within what is left, a count must leave every element its least size, a
-negative length means null and only where null is legal, text must be UTF-8, tags must ascend and fill their declared
-size. Whatever is wrong surfaces as `Malformed`: what `struct` and indexing notice by themselves is translated at the
-edge. Driven by `Message.read` at the first use of a version.
+Nothing trusts the bytes: a length must lie within what is left, a count must leave every element its least size, all
+counts together must stay within the caller's limit, a negative length means null and only where null is legal, text
+must be UTF-8, tags must ascend and fill their declared size. Whatever is wrong surfaces as `Malformed`: what `struct`
+and indexing notice by themselves is translated at the edge. Driven by `Message.read` at the first use of a version.
 
 Stricter than Kafka on purpose in three places, none of which a sound client reaches: Kafka takes tags in any order,
 ignores a known tag's declared size, and replaces bytes that are not UTF-8.
@@ -67,6 +67,10 @@ def _read_tag(buffer: bytes | memoryview, position: int, end: int, last: int) ->
     return tag, position, position + size
 
 
+def _too_many(name: str) -> Malformed:
+    return Malformed(f"{name}: more elements in one message than its reader allows")
+
+
 def _read_unknown_tags(
     buffer: bytes | memoryview, position: int, end: int, count: int
 ) -> tuple[tuple[tuple[int, bytes], ...], int]:
@@ -100,6 +104,7 @@ class _Source:
             "varint": read_unsigned_varint,
             "bad_length": _bad_length,
             "bad_count": _bad_count,
+            "too_many": _too_many,
             "read_tag": _read_tag,
             "read_unknown_tags": _read_unknown_tags,
             "Malformed": Malformed,
@@ -154,7 +159,7 @@ def source_of_decoder(owner: type[Message], version: int) -> tuple[str, dict[str
     source.flush()
     source.line("return message, position")
     text = [
-        "def decode(buffer, position, end):",
+        "def decode(buffer, position, end, room):",
         "    try:",
         *source.lines,
         "    except (struct_error, IndexError, UnicodeDecodeError) as error:",
@@ -165,7 +170,7 @@ def source_of_decoder(owner: type[Message], version: int) -> tuple[str, dict[str
 
 def compile_decoder(
     owner: type[Message], version: int
-) -> Callable[[bytes | memoryview, int, int], tuple[Message, int]]:
+) -> Callable[[bytes | memoryview, int, int, int], tuple[Message, int]]:
     if version not in owner.VERSIONS:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{owner.__name__} has no version {version}")
     text, names = source_of_decoder(owner, version)
@@ -211,6 +216,7 @@ def _read_tags(source: _Source, tagged: list[Field], variable: str) -> None:
     source.line(f"{variable}.{UNKNOWN_TAGS} = ()")
     source.line(f"if {count}:")
     source.depth += 1
+    _take_room(source, count, "tagged fields")
     if not tagged:
         source.line(f"{variable}.{UNKNOWN_TAGS}, position = read_unknown_tags(buffer, position, end, {count})")
         source.depth -= 1
@@ -301,6 +307,12 @@ def _read_bytes(source: _Source, kind: str, name: str, target: str, flexible: bo
         source.depth -= 1
 
 
+def _take_room(source: _Source, count: str, name: str) -> None:
+    source.line(f"room -= {count}")
+    source.line("if room < 0:")
+    source.line(f"    raise too_many('{name}')")
+
+
 def _read_array(source: _Source, field: Field, target: str, flexible: bool, nullable: bool) -> None:
     count = source.name("n")
     if flexible:
@@ -319,6 +331,7 @@ def _read_array(source: _Source, field: Field, target: str, flexible: bool, null
     wrong = f"{count} * {size} > end - position" if size > 1 else f"{count} > end - position"
     source.line(f"if {wrong}{'' if nullable else f' or {count} < 0'}:")
     source.line(f"    raise bad_count('{field.name}', {count}, end - position)")
+    _take_room(source, count, field.name)
     if field.kind == "uuid":
         at, stop = source.name("i"), source.name("stop")
         source.line(f"{stop} = position + {count} * 16")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
+NO_LIMIT = 1 << 62
+
 UNKNOWN_TAGS = "unknown_tagged_fields"
 """The slot that keeps the tagged fields (KIP-482) of a newer peer, so that they are written back as they came."""
 
@@ -33,7 +35,7 @@ class Message:
     unknown_tagged_fields: tuple[tuple[int, bytes], ...]
 
     _encoders: ClassVar[dict[int, Callable[[Message], bytes]]] = {}
-    _decoders: ClassVar[dict[int, Callable[[bytes | memoryview, int, int], tuple[Message, int]]]] = {}
+    _decoders: ClassVar[dict[int, Callable[[bytes | memoryview, int, int, int], tuple[Message, int]]]] = {}
 
     def __init_subclass__(cls) -> None:
         cls._encoders = {}
@@ -65,15 +67,21 @@ class Message:
         return message
 
     @classmethod
-    def read(cls, data: bytes | memoryview, position: int, version: int) -> tuple[Self, int]:
-        """The message at `position`, and where it ends. What follows is not looked at, as Kafka does in requests."""
+    def read(
+        cls, data: bytes | memoryview, position: int, version: int, elements_max: int = NO_LIMIT
+    ) -> tuple[Self, int]:
+        """The message at `position`, and where it ends. What follows is not looked at, as Kafka does in requests.
+
+        `elements_max` bounds the elements of all its arrays and its tagged fields together: each may become an object
+        a hundred times its size on the wire.
+        """
         try:
             decoder = cls._decoders[version]
         except KeyError:
             from ottla.wire.decoding import compile_decoder
 
             decoder = compile_decoder(cls, version)
-        return decoder(data, position, len(data))  # type: ignore[return-value]
+        return decoder(data, position, len(data), elements_max)  # type: ignore[return-value]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -16,6 +16,9 @@ Buffer = bytes | bytearray | memoryview
 MAX_STRING_BYTES = 0x7FFF
 """Kafka bounds strings by the old two-byte length even where a compact length could say more."""
 
+MAX_SKIPPED_TAGS = 32
+"""No section of tagged fields has a third as many today; without a limit, one could keep its reader busy for long."""
+
 SMALL_VARINTS = tuple(bytes((value,)) for value in range(128))
 """The unsigned varints of one byte, ready made: most lengths are among them."""
 
@@ -145,7 +148,7 @@ def _checked(count: int, left: int, element_size_least: int) -> int:
 def skip_tagged_fields(buffer: Buffer, position: int) -> int:
     """The position after a section of tagged fields (KIP-482), none of which the caller wants."""
     count, position = read_unsigned_varint(buffer, position)
-    if count * 2 > len(buffer) - position:
+    if count * 2 > len(buffer) - position or count > MAX_SKIPPED_TAGS:
         raise Malformed(f"{count} tagged fields where {len(buffer) - position} bytes are left")
     for _ in range(count):
         _, position = read_unsigned_varint(buffer, position)

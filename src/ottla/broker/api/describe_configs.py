@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import Context
+from ottla.broker.limits import DESCRIBED_CONFIGS_MAX
 from ottla.broker.logger_levels import logger_levels
 from ottla.config.describe import (
     ConfigEntry,
@@ -40,18 +41,22 @@ if TYPE_CHECKING:
 
 def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
+    described = 0
     for resource in request.resources:
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
         response.results.append(result)
         try:
+            if described > DESCRIBED_CONFIGS_MAX:
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, "Too many configs for one answer: ask for fewer at once.")
             entries = _entries(
                 context.services, resource.resource_type, resource.resource_name, resource.configuration_keys
             )
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
+        described += len(entries)
         result.configs = [_to_wire(entry, request.include_synonyms, request.include_documentation) for entry in entries]
     return response
 

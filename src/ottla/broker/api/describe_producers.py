@@ -19,7 +19,7 @@ def handle(context: Context, request: DescribeProducersRequest) -> DescribeProdu
     for topic in request.topics:
         answered = TopicResponse(name=topic.name)
         response.topics.append(answered)
-        for index in topic.partition_indexes:
+        for index in dict.fromkeys(topic.partition_indexes):
             answer = PartitionResponse(partition_index=index)
             answered.partitions.append(answer)
             hosted = services.replicas.partition(topic.name, index)

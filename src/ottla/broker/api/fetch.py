@@ -19,6 +19,7 @@ from ottla.broker.fetch_sessions import (
     TopicKey,
 )
 from ottla.broker.hosted import HostedPartition
+from ottla.broker.limits import ELEMENTS_MAX, FETCH_WAIT_MS_MAX
 from ottla.broker.purgatory import DelayedFetch
 from ottla.broker.reply import Chunks, Deferred, FileSpan, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError
@@ -75,7 +76,7 @@ class Found:
 
 def start(services: Services, view: memoryview, version: int, correlation_id: int, position: int, end: int) -> Reply:
     """Phase one: find what is there, and answer, or wait for more."""
-    request, _ = FetchRequest.read(bytes(view[position:end]), 0, version)
+    request, _ = FetchRequest.read(bytes(view[position:end]), 0, version, ELEMENTS_MAX)
     try:
         fetch = _Fetch(services, request, version, correlation_id)
     except KafkaError as error:
@@ -110,7 +111,7 @@ class _Fetch:
         self._by_id = version >= 13
         self._replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
         self._isolation = request.isolation_level
-        self._max_wait_ms = request.max_wait_ms
+        self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MS_MAX)
         self._max_bytes = min(request.max_bytes, services.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, services.fetch_max_bytes)
         self._session: FetchSession | None = None
@@ -134,6 +135,9 @@ class _Fetch:
             for topic in request.topics
             for partition in topic.partitions
         ]
+        if len(wanted) > 1:
+            # As in Kafka a partition that is named twice is read once, as its last mention asks.
+            wanted = list({(each.topic, each.index): each for each in wanted}.values())
         services = self._services
         epoch = request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -158,7 +162,10 @@ class _Fetch:
             for topic in request.forgotten_topics_data
             for index in topic.partitions
         ]
-        session.update(wanted, forgotten)
+        services.fetch_sessions.grew(session, session.update(wanted, forgotten))
+        if not session.partitions:
+            services.fetch_sessions.close(session.session_id)
+            return
         self._session = session
         self._session_id = session.session_id
         self._incremental = True
@@ -250,8 +257,6 @@ class _Fetch:
             # A stranger's position must never move the watermark; our metadata may also be behind its assignment.
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         log = hosted.log
-        if self._version < 10 and log.config.compression_type == "zstd":
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         offset = wanted.fetch_offset
         log_end = log.log_end_offset
         if not log.log_start_offset <= offset <= log_end:

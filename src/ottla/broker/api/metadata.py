@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import Context
+from ottla.broker.limits import AUTO_CREATED_MAX
 from ottla.errors import ErrorCode
 from ottla.metadata.images import MetadataImage, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
@@ -27,13 +28,13 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
         image = context.services.image
         missing = [topic.name for topic in topics if topic.name is not None and image.topic(topic.name) is None]
         if missing:
-            return _create_then_answer(context, request, missing)
+            return _create_then_answer(context, request, list(dict.fromkeys(missing))[:AUTO_CREATED_MAX])
     return _answer(context, request, {})
 
 
 async def _create_then_answer(context: Context, request: MetadataRequest, missing: list[str]) -> MetadataResponse:
     """Kafka answers at once and lets the client ask again; waiting for the creation saves it that round."""
-    errors = await context.services.create_on_first_use(list(dict.fromkeys(missing)))
+    errors = await context.services.create_on_first_use(missing)
     return _answer(context, request, errors)
 
 
@@ -52,8 +53,9 @@ def _answer(context: Context, request: MetadataRequest, errors: dict[str, ErrorC
     if request.topics is None or (context.api_version == 0 and not request.topics):
         response.topics = [_describe(services, image, topic) for topic in image.topics.by_name.values()]
         return response
-    for wanted in request.topics:
-        response.topics.append(_one(services, image, wanted, errors))
+    # Each topic once, however often it is asked for: its description may be a thousand times the question.
+    asked = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}
+    response.topics = [_one(services, image, wanted, errors) for wanted in asked.values()]
     return response
 
 

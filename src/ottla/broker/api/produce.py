@@ -12,6 +12,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.hosted import HostedPartition, HostedTopic
+from ottla.broker.limits import ELEMENTS_MAX
 from ottla.broker.purgatory import DelayedProduce, Unsafe
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError, Malformed
@@ -162,6 +163,9 @@ def _parse(buffer: bytearray, view: memoryview, version: int, p: int, end: int) 
     acks, timeout_ms = _ACKS_TIMEOUT(buffer, p)
     p += 6
     count, p = _count(buffer, p, end, flexible)
+    elements = count
+    if count > ELEMENTS_MAX:
+        raise Malformed("a produce request names too many topics")
     topics: list[Topic] = []
     for _ in range(count):
         topic_start = p
@@ -183,6 +187,9 @@ def _parse(buffer: bytearray, view: memoryview, version: int, p: int, end: int) 
                 raise Malformed("a topic name is not UTF-8") from None
             p += size
         partitions, p = _count(buffer, p, end, flexible)
+        elements += partitions
+        if elements > ELEMENTS_MAX:
+            raise Malformed("a produce request names too many partitions")
         batches: list[tuple[int, memoryview]] = []
         topics.append(Topic(bytes(view[topic_start:p]), key, batches))
         for _ in range(partitions):

@@ -1,0 +1,40 @@
+"""What one request, and one turn of one connection, may cost: the bounds that no config key sets.
+
+One event loop serves everybody, so whatever a request costs is taken from all others. Apache Kafka has threads to
+spare and bounds requests by `socket.request.max.bytes` alone; here a well-formed request of that size could keep the
+loop busy for minutes and become gigabytes of objects. Each bound lies far above what clients send and keeps a request
+within about 200 ms and 64 MB. Read by the connection, the dispatcher and the handlers.
+"""
+
+from __future__ import annotations
+
+REQUEST_BYTES_MAX = 8 * 1024 * 1024
+"""The largest request that is not Produce, whose size is `socket.request.max.bytes`'s affair: its bytes stay bytes."""
+
+ELEMENTS_MAX = 20_000
+"""Elements of all arrays of a request, nested ones and tagged fields included. More, and the connection is closed."""
+
+AUTO_CREATED_MAX = 250
+"""Topics that one Metadata request creates; it says of the others that they are unknown, and creates them when asked
+again, as clients do."""
+
+DESCRIBED_CONFIGS_MAX = 20_000
+"""Config entries in one DescribeConfigs answer; the resources after them are refused."""
+
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+"""What the batches of one Produce request may unpack to, all together, if that is more than 16 times its own size."""
+
+FETCH_WAIT_MS_MAX = 300_000
+"""A fetch that asks to wait longer is answered, empty-handed, after five minutes."""
+
+SESSION_PARTITIONS_MAX = 200_000
+"""Partitions that all fetch sessions remember together. A client that does not fit in goes on without a session."""
+
+TURN_SECONDS_MAX = 0.01
+"""For how long a connection may start one request after another before the others have their turn."""
+
+FLUSH_BYTES_MIN = 64 * 1024
+"""A reply this large goes to the socket before the next request starts, so that a peer who does not read is noticed."""
+
+LINGER_MS = 10_000
+"""How long a connection that is being closed may take to read what it was sent."""
