@@ -57,7 +57,7 @@ async def test_a_fetch_is_sent_by_sendfile_alone(tmp_path: Path, monkeypatch: py
         await exchange.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
         builder = BatchBuilder()
         for _ in range(1000):
-            builder.append(1_800_000_000_000, None, os.urandom(1000))
+            builder.append(runtime.clock.wall_ms(), None, os.urandom(1000))
         data = PartitionProduceData(index=0, records=bytes(builder.build()))
         for _ in range(4):
             request = ProduceRequest(
