@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -30,7 +29,9 @@ from .story import DIRECTORY, NOW, all_batches, batch, marker
 A0 = TopicPartition("a", 0)
 A1 = TopicPartition("a", 1)
 B0 = TopicPartition("b", 0)
-CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, segment_ms=10_000, retention_bytes=2100, retention_ms=-1)
+CONFIG = LogConfig(
+    segment_bytes=700, index_interval_bytes=150, segment_ms=10_000, retention_bytes=2100, retention_ms=-1
+)
 CHECKPOINTS = (files.RECOVERY_POINT_CHECKPOINT, files.LOG_START_CHECKPOINT, files.HIGH_WATERMARK_CHECKPOINT)
 
 
@@ -154,6 +155,17 @@ class Life:
         log.flush(self.now)
         promised.flushed = max(promised.flushed, log.recovery_point)
 
+    def flush_while_appending(self, partition: TopicPartition, *, epoch: int) -> None:
+        """A flush in a thread: it is prepared, the log goes on, and only what it was prepared for is promised."""
+        log, promised = self.log(partition), self.chronicle.logs[partition]
+        flush = log.prepare_flush()
+        for _ in range(4):
+            self.append(partition, epoch=epoch, producer_id=9)
+        flush.run()
+        log.on_flushed(flush, self.now)
+        promised.flushed = max(promised.flushed, log.recovery_point)
+        assert log.recovery_point < log.log_end_offset
+
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         log, promised = self.log(partition), self.chronicle.logs[partition]
         kept = [data for data in promised.history if read_header(data).next_offset <= offset]
@@ -205,85 +217,84 @@ class Life:
         self.close()
         self.manager = self._start()
 
-    def tell(self) -> Iterator[None]:
-        """The story, a step at a time, so that the teller can go on after a step that failed."""
-
-        def do(step: object) -> None:
-            del step
-
+    def tell(self) -> None:
+        """Appends, rolls, flushes, checkpoints, retention, deletions, truncations, shutdowns: the whole story."""
         self.create(A0, 1)
-        yield
         self.create(A1, 2)
-        yield
         for i in range(12):
-            yield do(self.append(A0, epoch=0, producer_id=9 if i % 2 else -1))
+            self.append(A0, epoch=0, producer_id=9 if i % 2 else -1)
             if i % 3 == 0:
-                yield do(self.append(A1, epoch=0, producer_id=5, transactional=True))
-        yield do(self.append(A1, epoch=0, producer_id=5, end_txn=False))
-        yield do(self.flush(A0))
-        yield do(self.manager.prepare_checkpoints().run())
+                self.append(A1, epoch=0, producer_id=5, transactional=True)
+        self.append(A1, epoch=0, producer_id=5, end_txn=False)
+        self.flush(A0)
+        self.manager.prepare_checkpoints().run()
         for i in range(10):
-            yield do(self.append(A0, epoch=2, producer_id=9))
+            self.append(A0, epoch=2, producer_id=9)
             if i % 4 == 0:
-                yield do(self.append(A1, epoch=1, producer_id=6))
-        yield do(self.flush(A1))
-        yield do(self.retention())
-        yield do(self.manager.prepare_high_watermark_checkpoints().run())
-        yield do(self.flush(A0))
-        yield do(self.manager.prepare_checkpoints().run())
-        yield do(self.log(A0).begin_epoch(3))
+                self.append(A1, epoch=1, producer_id=6)
+        self.flush(A1)
+        self.retention()
+        self.manager.prepare_high_watermark_checkpoints().run()
+        self.flush(A0)
+        self.manager.prepare_checkpoints().run()
+        self.log(A0).begin_epoch(3)
         for _ in range(6):
-            yield do(self.append(A0, epoch=3, producer_id=9, records=1))
-        yield do(self.delete_records(A0, self.log(A0).log_end_offset - 9))
-        yield do(self.manager.prepare_checkpoints().run())
-        yield do(self.retention())
-        yield do(self.manager.remove_deleted(self.now + 100_000))
+            self.append(A0, epoch=3, producer_id=9, records=1)
+        self.flush_while_appending(A0, epoch=4)
+        self.delete_records(A0, self.log(A0).log_end_offset - 9)
+        self.manager.prepare_checkpoints().run()
+        self.retention()
+        self.manager.remove_deleted(self.now + 100_000)
         self.create(B0, 3)
-        yield
         for _ in range(9):
-            yield do(self.append(B0, epoch=0, producer_id=8))
-        yield do(self.flush(B0))
-        yield do(self.manager.prepare_checkpoints().run())
-        yield do(self.append(A1, epoch=1, producer_id=5, transactional=True))
-        yield do(self.restart())
-        yield do(self.append(A1, epoch=2, producer_id=5, end_txn=True))
-        yield do(self.append(A0, epoch=4, producer_id=9))
-        yield do(self.truncate(B0, 10))
+            self.append(B0, epoch=0, producer_id=8)
+        self.flush(B0)
+        self.manager.prepare_checkpoints().run()
+        self.append(A1, epoch=1, producer_id=5, transactional=True)
+        self.restart()
+        self.append(A1, epoch=2, producer_id=5, end_txn=True)
+        self.append(A0, epoch=5, producer_id=9)
+        self.truncate(B0, 10)
         for _ in range(5):
-            yield do(self.append(B0, epoch=2, producer_id=4))
-        yield do(self.truncate(B0, 13))
-        yield do(self.append(B0, epoch=3, producer_id=4))
-        yield do(self.flush(B0))
-        yield do(self.truncate(A1, self.log(A1).log_end_offset - 3))
-        yield do(self.delete_topic(B0))
+            self.append(B0, epoch=2, producer_id=4)
+        self.truncate(B0, 13)
+        self.append(B0, epoch=3, producer_id=4)
+        self.flush(B0)
+        self.truncate(A1, self.log(A1).log_end_offset - 3)
+        self.delete_topic(B0)
         self.create(B0, 4)
-        yield
-        yield do(self.append(B0, epoch=0))
-        yield do(self.append(B0, epoch=0))
-        yield do(self.manager.remove_deleted(self.now + 1_000_000))
+        self.append(B0, epoch=0)
+        self.append(B0, epoch=0)
+        self.manager.remove_deleted(self.now + 1_000_000)
         for _ in range(3):
-            yield do(self.append(A0, epoch=4, producer_id=9))
-        yield do(self.close())
+            self.append(A0, epoch=5, producer_id=9)
+        self.close()
         self.manager = self._start()
-        yield
-        yield do(self.append(A0, epoch=5, producer_id=9))
+        self.append(A0, epoch=6, producer_id=9)
 
 
 # What must hold.
 
 
 def check_after_crash(
-    disk: FaultyDisk, chronicle: Chronicle, config: LogConfig, *, power_loss: bool, sick: bool = False
+    disk: FaultyDisk,
+    chronicle: Chronicle,
+    config: LogConfig,
+    *,
+    power_loss: bool,
+    sick: bool = False,
+    recovering: bool = False,
 ) -> None:
     """Everything that the crash may not have broken, on the disk as it was left.
 
-    A `sick` disk has failed a sync: its page cache shows what will never reach it, and no later sync helps.
+    If it came while `recovering` from another, that recovery may have flushed more than the chronicle knows. A `sick`
+    disk has failed a sync: its page cache shows what will never reach it, and no later sync helps.
     """
     honest_marker = disk.exists(f"{DIRECTORY}/{files.CLEAN_SHUTDOWN}")
     if honest_marker:
         # E5: the marker is the last thing that a clean shutdown writes, and is gone before anything else happens.
         assert chronicle.closed or chronicle.closing
-    check_checkpoints(disk, chronicle)
+    recovery_points = check_checkpoints(disk, chronicle, recovering=recovering)
     if not disk.is_dir(DIRECTORY):
         return
     manager = LogManager(disk, [DIRECTORY], random=Random(1))
@@ -292,6 +303,8 @@ def check_after_crash(
     assert not disk.exists(f"{DIRECTORY}/{files.CLEAN_SHUTDOWN}")
     for log in manager.logs.values():
         check_log(disk, log, chronicle, power_loss=power_loss, clean=honest_marker)
+        if log.topic_id not in chronicle.going:
+            assert log.log_end_offset >= recovery_points.get(log.topic_partition, 0)  # E3: it was all there.
     if not power_loss:
         missing = chronicle.logs.keys() - manager.logs.keys()
         assert all(chronicle.logs[tp].end == 0 or chronicle.logs[tp].topic_id in chronicle.going for tp in missing)
@@ -312,18 +325,22 @@ def check_after_crash(
     check_restarts(disk, manager, config, before)
 
 
-def check_checkpoints(disk: FaultyDisk, chronicle: Chronicle) -> None:
-    """E8: no checkpoint is torn. E3: no recovery point is ahead of what was flushed."""
+def check_checkpoints(disk: FaultyDisk, chronicle: Chronicle, *, recovering: bool) -> dict[TopicPartition, int]:
+    """E8: no checkpoint is torn. E3: no recovery point is ahead of what was flushed. Returns the recovery points."""
+    recovery_points: dict[TopicPartition, int] = {}
     for path, content in disk.files().items():
         name = path.rpartition("/")[2]
         if name in CHECKPOINTS:
             offsets = decode_offsets(content)
             assert offsets is not None, f"{path} is torn: {content!r}"
             if name == files.RECOVERY_POINT_CHECKPOINT:
+                recovery_points = offsets
+            if name == files.RECOVERY_POINT_CHECKPOINT and not recovering:
                 for partition, offset in offsets.items():
                     promised = chronicle.logs.get(partition)
                     if promised is not None and promised.topic_id not in chronicle.going and not chronicle.closing:
                         assert offset <= max(promised.flushed, promised.synced, promised.start_max)
+    return recovery_points
 
 
 def check_log(disk: FaultyDisk, log: Log, chronicle: Chronicle, *, power_loss: bool, clean: bool) -> None:
@@ -412,7 +429,9 @@ def check_times(segment: Segment, times: TimeIndex, *, final: bool) -> None:
         assert times.last[0] == so_far
 
 
-def check_restarts(disk: FaultyDisk, manager: LogManager, config: LogConfig, before: dict[TopicPartition, list[bytes]]) -> None:
+def check_restarts(
+    disk: FaultyDisk, manager: LogManager, config: LogConfig, before: dict[TopicPartition, list[bytes]]
+) -> None:
     """E18: after a clean close, a restart changes nothing but checkpoints, and the files agree with a rebuild."""
     manager.close(NOW, broker_epoch=9)
     left = _without_checkpoints(disk)
@@ -439,6 +458,3 @@ def _without_checkpoints(disk: FaultyDisk) -> dict[str, bytes]:
         for path, content in disk.files().items()
         if path.rpartition("/")[2] not in (*CHECKPOINTS, files.CLEAN_SHUTDOWN) and files.DELETE_DIRECTORY not in path
     }
-
-
-__all__ = ["A0", "A1", "B0", "CONFIG", "Chronicle", "DiskError", "Life", "check_after_crash"]

@@ -2,8 +2,9 @@
 
 Every file keeps its content, the content that was synced, and the writes since; every directory its entries, those that
 were synced, and the changes since. A process crash keeps everything. A power loss keeps what was synced and, of the
-rest, whatever a seeded `Random` lets survive: nothing, all, a torn prefix, or pieces from the middle with holes of zeros
-before them. Before each operation that changes anything a hook is called, which may look, copy the disk, or raise.
+rest, whatever a seeded `Random` lets survive: nothing, all, a torn prefix, or pieces from the middle with holes of
+zeros before them. Before each operation that changes anything a hook is called, which may look, copy the disk, or
+raise.
 """
 
 from __future__ import annotations
@@ -214,6 +215,10 @@ class FaultyDisk:
 
     # Crashing.
 
+    def kill(self) -> None:
+        """The process that used the disk is gone, and its locks with it."""
+        self._locked.clear()
+
     def copy(self) -> FaultyDisk:
         """The disk as another process finds it after this one was killed."""
         return FaultyDisk(self.root.copy({}))
@@ -320,7 +325,8 @@ class FaultyDisk:
         for name in path.strip("/").split("/"):
             if not isinstance(node, DirNode):
                 return None
-            node = node.entries.get(name)
+            if name:
+                node = node.entries.get(name)
         return node
 
     def _dir(self, path: str) -> DirNode:

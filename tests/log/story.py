@@ -10,6 +10,8 @@ from ottla.model import TopicPartition, Uuid
 from ottla.records import BatchBuilder, BatchHeader, CompressionType, batches, read_header
 from ottla.runtime.seams import Disk
 
+from .faulty_disk import FaultyDisk
+
 DIRECTORY = "/data"
 NOW = 1_700_000_000_000
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -49,9 +51,7 @@ def batch(
 
 def marker(*, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0) -> memoryview:
     """The control batch that ends a transaction."""
-    builder = BatchBuilder(
-        producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
-    )
+    builder = BatchBuilder(producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True)
     key = b"\x00\x00" + (b"\x00\x01" if commit else b"\x00\x00")
     builder.append(NOW, key, b"\x00\x00" + coordinator_epoch.to_bytes(4, "big"))
     return memoryview(builder.build())
@@ -61,7 +61,9 @@ def append(log: Log, data: memoryview, *, epoch: int = 0, now_ms: int = NOW, **m
     return log.append(data, read_header(data), leader_epoch=epoch, now_ms=now_ms, **more)  # type: ignore[arg-type]
 
 
-def fill(log: Log, count: int, *, records: int = 1, epoch: int = 0, value: bytes = b"value", timestamp: int = NOW) -> None:
+def fill(
+    log: Log, count: int, *, records: int = 1, epoch: int = 0, value: bytes = b"value", timestamp: int = NOW
+) -> None:
     """Append `count` batches, all of them seen."""
     for i in range(count):
         append(log, batch(records, value=value, timestamp=timestamp + i), epoch=epoch)
@@ -75,6 +77,12 @@ def open_manager(disk: Disk, config: LogConfig | None = None, now_ms: int = NOW,
     manager.lock()
     manager.load(lambda topic: chosen, now_ms)
     return manager
+
+
+def restart(disk: FaultyDisk, config: LogConfig | None = None) -> LogManager:
+    """A new process on the disk as the old one left it, whether it closed or was killed."""
+    disk.kill()
+    return open_manager(disk, config)
 
 
 def create(manager: LogManager, config: LogConfig | None = None, partition: TopicPartition = TP) -> Log:

@@ -23,7 +23,9 @@ def new_log(config: LogConfig | None = None) -> tuple[FaultyDisk, Log]:
     return disk, create(open_manager(disk, config), config)
 
 
-def read(log: Log, offset: int, *, max_bytes: int = 1 << 20, upper: int | None = None, min_one: bool = True) -> list[int]:
+def read(
+    log: Log, offset: int, *, max_bytes: int = 1 << 20, upper: int | None = None, min_one: bool = True
+) -> list[int]:
     """The base offsets of the batches in one span; empty if there is none."""
     span = log.read(
         offset, max_bytes=max_bytes, upper_bound=log.log_end_offset if upper is None else upper, min_one=min_one
@@ -76,7 +78,7 @@ def test_a_read_returns_whole_batches_from_the_one_that_holds_the_offset() -> No
 
 @pytest.mark.parametrize("start", [0, 4, 13, 29])
 def test_no_byte_at_or_beyond_the_upper_bound_is_returned(start: int) -> None:
-    disk, log = new_log()
+    _, log = new_log()
     fill(log, 10, records=3)
     for upper in range(31):
         expected = [base for base in range(0, 30, 3) if base + 2 >= start and base + 3 <= upper]

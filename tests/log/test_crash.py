@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from ottla.errors import ErrorCode, StartupError
-from ottla.log import LogConfig, files
+from ottla.log import LogConfig, LogManager, files
 from ottla.runtime.seams import DiskError
 
 from .crash_story import CONFIG, Life, check_after_crash
 from .faulty_disk import FaultyDisk, Operation, Survival
-from .story import DIRECTORY
+from .story import DIRECTORY, NOW
 
 
 class Crashes:
@@ -62,8 +62,7 @@ def crash_everywhere(config: LogConfig, survivals: list[list[Survival]], seed: i
     crashes = Crashes(disk, config, survivals, seed)
     disk.hook = crashes
     crashes.life = life = Life(disk, config)
-    for _ in life.tell():
-        pass
+    life.tell()
     return crashes
 
 
@@ -100,10 +99,8 @@ def tell_with_a_failure(number: int, kinds: frozenset[str]) -> tuple[FaultyDisk,
                 raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left, or worse")
 
     disk.hook = hook
-    story = life.tell()
     with suppress(DiskError, StartupError):
-        for _ in story:
-            pass
+        life.tell()
     return disk, life, failed[0] if failed else "", any(failed_while_closing)
 
 
@@ -141,14 +138,79 @@ def check_failure(number: int, kinds: frozenset[str]) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "kinds",
-    [frozenset({"write", "create", "mkdir", "truncate", "rename", "remove"}), frozenset({"sync", "sync_dir"})],
-    ids=["EIO or ENOSPC on a change", "EIO on a sync"],
-)
-def test_a_disk_error_takes_the_log_offline_and_loses_nothing_promised(kinds: frozenset[str]) -> None:
+CHANGES = frozenset({"write", "create", "mkdir", "truncate", "rename", "remove"})
+SYNCS = frozenset({"sync", "sync_dir"})
+
+
+def fail_everywhere(kinds: frozenset[str], stride: int) -> int:
     number = 1
     while check_failure(number, kinds):
+        number += stride
+    print(f"every {stride}. of {number} operations failed")
+    return number
+
+
+@pytest.mark.parametrize("kinds", [CHANGES, SYNCS], ids=["EIO or ENOSPC on a change", "EIO on a sync"])
+def test_a_disk_error_takes_the_log_offline_and_loses_nothing_promised(kinds: frozenset[str]) -> None:
+    assert fail_everywhere(kinds, 7) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", [CHANGES, SYNCS], ids=["EIO or ENOSPC on a change", "EIO on a sync"])
+def test_every_disk_error(kinds: frozenset[str]) -> None:
+    assert fail_everywhere(kinds, 1) > 100
+
+
+class CrashInRecovery(BaseException):
+    """Stops a recovery in its middle."""
+
+
+def crash_in_recovery(disk: FaultyDisk, life: Life, seed: int) -> int:
+    """Lose power again before every operation of the recovery from a power loss; how many operations it has."""
+    number = 0
+    while True:
         number += 1
-    print(f"{number - 1} operations failed")
-    assert number > 50
+        attempt = disk.copy()
+
+        def stop(operation: Operation, attempt: FaultyDisk = attempt, number: int = number) -> None:
+            if attempt.operations == number:
+                raise CrashInRecovery
+
+        attempt.hook = stop
+        manager = LogManager(attempt, [DIRECTORY], random=Random(1))
+        try:
+            manager.load(lambda topic: CONFIG, NOW)
+        except CrashInRecovery:
+            survival = list(Survival)[(seed + number) % len(Survival)]
+            lost = attempt.after_power_loss(survival, Random(seed * 1009 + number))
+            check_after_crash(lost, life.chronicle, CONFIG, power_loss=True, recovering=True)
+        else:
+            return number - 1
+
+
+def crash_twice(every: int) -> int:
+    disk = FaultyDisk()
+    tried = points = 0
+
+    def hook(operation: Operation) -> None:
+        nonlocal tried, points
+        points += 1
+        if points % every == 0:
+            survival = list(Survival)[points // every % len(Survival)]
+            lost = disk.after_power_loss(survival, Random(points))
+            tried += crash_in_recovery(lost, life, points)
+
+    life = Life(disk)
+    disk.hook = hook
+    life.tell()
+    print(f"{tried} crashes in the recovery from {points // every} crashes")
+    return tried
+
+
+def test_recovery_itself_may_be_interrupted() -> None:
+    assert crash_twice(every=60) > 100
+
+
+@pytest.mark.slow
+def test_recovery_may_be_interrupted_anywhere() -> None:
+    assert crash_twice(every=3) > 1000

@@ -67,7 +67,13 @@ def test_cutting_the_end(end: int, after: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize(
     ("start", "after"),
-    [(0, ENTRIES), (5, [(2, 5), (4, 10), (7, 30)]), (10, [(4, 10), (7, 30)]), (29, [(4, 29), (7, 30)]), (35, [(7, 35)])],
+    [
+        (0, ENTRIES),
+        (5, [(2, 5), (4, 10), (7, 30)]),
+        (10, [(4, 10), (7, 30)]),
+        (29, [(4, 29), (7, 30)]),
+        (35, [(7, 35)]),
+    ],
 )
 def test_cutting_the_start(start: int, after: list[tuple[int, int]]) -> None:
     cache = LeaderEpochCache(ENTRIES)

@@ -146,7 +146,11 @@ def test_a_snapshot_round_trips_and_a_torn_one_is_not_believed() -> None:
     entries = snapshots.decode(data)
     assert entries is not None
     first, second = entries
-    assert (first.producer_id, first.epoch, list(first.batches)) == (PRODUCER, 0, list(log.producers.entries[PRODUCER].batches))
+    assert (first.producer_id, first.epoch, list(first.batches)) == (
+        PRODUCER,
+        0,
+        list(log.producers.entries[PRODUCER].batches),
+    )
     assert (first.next_sequence, second.txn_first_offset) == (1, 3)
     for size in range(len(data)):
         assert snapshots.decode(data[:size]) is None
@@ -229,9 +233,7 @@ def test_a_verification_from_before_a_marker_is_of_no_use_after_it() -> None:
     end_transaction(log, producer_id=1, commit=False)
     log.producers.start_verification(1, 0, 0, NOW)
     with pytest.raises(KafkaError) as refusal:
-        append(
-            log, batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True), verification_guard=stale
-        )
+        append(log, batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True), verification_guard=stale)
     assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
 
 
@@ -240,9 +242,7 @@ def test_while_a_verification_is_under_way_nothing_overtakes_it() -> None:
     log.producers.start_verification(1, 4, 0, NOW)
     guard = log.producers.start_verification(1, 7, 0, NOW)
     with pytest.raises(KafkaError) as refusal:
-        append(
-            log, batch(producer_id=1, producer_epoch=0, sequence=7, transactional=True), verification_guard=guard
-        )
+        append(log, batch(producer_id=1, producer_epoch=0, sequence=7, transactional=True), verification_guard=guard)
     assert refusal.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -297,7 +297,9 @@ def test_an_open_transaction_survives_a_restart_and_its_abort_is_found() -> None
 def test_replication_is_never_refused() -> None:
     log = new_log()
     for sequence, epoch in ((9, 4), (3, 4), (0, 2)):
-        data = batch(producer_id=1, producer_epoch=epoch, sequence=sequence, base_offset=log.log_end_offset, leader_epoch=0)
+        data = batch(
+            producer_id=1, producer_epoch=epoch, sequence=sequence, base_offset=log.log_end_offset, leader_epoch=0
+        )
         log.append_replicated(data)
     assert log.log_end_offset == 3
     assert log.producers.entries[1].epoch == 2

@@ -22,7 +22,9 @@ DESCRIBED_CONFIGS_MAX = 20_000
 """Config entries in one DescribeConfigs answer; the resources after them are refused."""
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""What the batches of one Produce request may unpack to, all together, if that is more than 16 times its own size."""
+DECOMPRESSED_RATIO_MAX = 8
+"""What the batches of one Produce request may unpack to, all together: so many bytes, or so many times its own size,
+whichever is more. A batch has limits of its own (`records.compression`)."""
 
 FETCH_WAIT_MS_MAX = 300_000
 """A fetch that asks to wait longer is answered, empty-handed, after five minutes."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.log_dirs import LogDirFailures
 from ottla.broker.maintenance import LogMaintenance
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.publisher import MetadataPublisher
@@ -71,6 +72,9 @@ class Node:
             identity = self._read_identity()
             services = Services(identity.cluster_id, self._config, self._runtime, self._timers, self._logs)
             self._services = services
+            services.replicas.on_offline = LogDirFailures(
+                services, self._config.metadata_log_dir, self._fail
+            ).on_offline
             await self._listen(services)
             now_ms = self._runtime.clock.wall_ms()
             # Topics' own configs come with the metadata; loading needs none of them.
@@ -174,7 +178,12 @@ class Node:
 
     def _on_metadata_log_failed(self, failed: asyncio.Future[Exception]) -> None:
         if not failed.cancelled():
-            self.failure = StartupError(f"The metadata log failed, and the node stopped: {failed.result()}")
+            self._fail(StartupError(f"The metadata log failed, and the node stopped: {failed.result()}"))
+
+    def _fail(self, error: BaseException) -> None:
+        """There is no going on. Whoever runs the node stops it; the first reason is the one that counts."""
+        if self.failure is None:
+            self.failure = error
             self.on_fatal()
 
     # Stopping.

@@ -20,6 +20,7 @@ from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.partition import Effect
 from ottla.records import validate_produced
+from ottla.records.validate import DecompressionBudget
 from ottla.runtime import DiskError, Offload, Runtime
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ class ReplicaManager:
         self.by_id: dict[Uuid, HostedTopic] = {}
         self._advanced: dict[HostedPartition, None] = {}
         self._tasks: set[asyncio.Future[None]] = set()
-        self.on_offline: Callable[[HostedPartition], None] = lambda partition: None
+        self.on_offline: Callable[[HostedPartition, BaseException], None] = lambda partition, error: None
+        """The disk under a partition failed; the others on it are the listener's to fail."""
 
     # Finding partitions.
 
@@ -92,7 +94,14 @@ class ReplicaManager:
 
     # Appending.
 
-    def produce(self, partition: HostedPartition, batch: memoryview, acks: int, api_version: int) -> AppendInfo:
+    def produce(
+        self,
+        partition: HostedPartition,
+        batch: memoryview,
+        acks: int,
+        api_version: int,
+        budget: DecompressionBudget | None = None,
+    ) -> AppendInfo:
         """Validate one produced batch and append it. Raises `KafkaError`; then nothing was appended."""
         meters = partition.meters
         meters.produces.value += 1
@@ -103,7 +112,7 @@ class ReplicaManager:
         if acks == -1 and not leader.has_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         now_ms = self._clock.wall_ms()
-        validated = validate_produced(batch, partition.rules, now_ms, zstd_allowed=api_version >= 7)
+        validated = validate_produced(batch, partition.rules, now_ms, zstd_allowed=api_version >= 7, budget=budget)
         log = partition.log
         try:
             appended = log.append(validated.batch, validated.header, leader_epoch=leader.leader_epoch, now_ms=now_ms)
@@ -233,10 +242,9 @@ class ReplicaManager:
         """A failed disk fences the replica: what the failed write or sync held is not known, so nothing is retried."""
         if partition.offline:
             return
-        _log.error("%s goes offline: %s", partition.topic_partition, error)
         partition.offline = True
         self._let_go(partition)
-        self.on_offline(partition)
+        self.on_offline(partition, error)
 
     def _let_go(self, partition: HostedPartition) -> None:
         for waiters in (partition.durable_waiters, partition.watermark_waiters):

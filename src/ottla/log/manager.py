@@ -64,6 +64,11 @@ class LogDirectory:
             file.failed for file in (self.recovery_points, self.log_starts, self.high_watermarks)
         )
 
+    @property
+    def failed(self) -> bool:
+        """Was `fail` called?"""
+        return self._failed
+
     def fail(self) -> None:
         """The disk under it failed: nothing here is tried again until the node starts anew."""
         self._failed = True

@@ -14,6 +14,8 @@ FLAW_TRAILING = 8
 
 OFFENCE_KEYLESS = 1
 OFFENCE_TIMESTAMP = 2
+OFFENCES_MAX = 1000
+"""Those after the first thousand of a batch are not gathered: a small one can unpack to millions of records."""
 
 FLAW_TEXT = (
     "",

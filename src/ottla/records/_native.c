@@ -414,9 +414,15 @@ skip_headers(const uint8_t **at, const uint8_t *end)
     return FLAW_NONE;
 }
 
+/* As in `_flaws`. */
+#define OFFENCES_MAX 1000
+
 static int
 add_offence(PyObject *offences, int32_t index, int kind, int64_t timestamp)
 {
+    if (PyList_GET_SIZE(offences) >= OFFENCES_MAX) {
+        return 0;
+    }
     PyObject *offence = Py_BuildValue("(iiL)", (int)index, kind, (long long)timestamp);
     if (offence == NULL) {
         return -1;

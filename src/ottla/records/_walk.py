@@ -28,6 +28,7 @@ from ottla.records._flaws import (
     FLAW_VARINT,
     OFFENCE_KEYLESS,
     OFFENCE_TIMESTAMP,
+    OFFENCES_MAX,
 )
 
 if TYPE_CHECKING:
@@ -131,9 +132,11 @@ def walk(
         if timestamp > max_timestamp:
             max_timestamp, max_index = timestamp, index
         if need_keys and keyless:
-            offences.append((index, OFFENCE_KEYLESS, timestamp))
+            if len(offences) < OFFENCES_MAX:
+                offences.append((index, OFFENCE_KEYLESS, timestamp))
         elif not oldest <= timestamp <= newest and timestamp != -1:
-            offences.append((index, OFFENCE_TIMESTAMP, timestamp))
+            if len(offences) < OFFENCES_MAX:
+                offences.append((index, OFFENCE_TIMESTAMP, timestamp))
         elif patience:
             patience -= 1
         elif plain and index + 1 < record_count:

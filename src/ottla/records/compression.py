@@ -23,7 +23,7 @@ MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 """The most that a batch may unpack to: the largest request, so that nothing which fits uncompressed is refused."""
 
 _FREE_BYTES = 16 * 1024 * 1024
-_MAX_RATIO = 1024
+_MAX_RATIO = 32
 _LEAST_BUFFER = 32 * 1024
 _GROWTH = 4
 
@@ -63,7 +63,7 @@ class DecompressedTooLarge(KafkaError):
 
 
 def decompression_limit(compressed_size: int, most: int = MAX_DECOMPRESSED_BYTES) -> int:
-    """What `compressed_size` bytes may unpack to: anything up to 16 MiB, and beyond that at most 1,024 times."""
+    """What `compressed_size` bytes may unpack to: anything up to 16 MiB, and beyond that at most 32 times."""
     return min(most, max(_FREE_BYTES, compressed_size * _MAX_RATIO))
 
 

@@ -16,7 +16,7 @@ import struct
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.records._flaws import FLAW_TEXT, OFFENCE_KEYLESS
+from ottla.records._flaws import FLAW_TEXT, OFFENCE_KEYLESS, OFFENCES_MAX
 from ottla.records._hot import check, crc_matches, walk
 from ottla.records.batch import (
     COMPRESSION_MASK,
@@ -78,6 +78,15 @@ class Validated(NamedTuple):
     """What the produce response says; -1 unless the topic has LogAppendTime."""
 
 
+class DecompressionBudget:
+    """What the batches of one request may still unpack to: many small bombs are as bad as a large one."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
 class InvalidRecords(KafkaError):
     """Records that a leader refuses, with what is wrong with which of them (KIP-467)."""
 
@@ -90,7 +99,12 @@ class InvalidRecords(KafkaError):
 
 
 def validate_produced(
-    batch: memoryview, rules: ValidationRules, now_ms: int, *, zstd_allowed: bool = True
+    batch: memoryview,
+    rules: ValidationRules,
+    now_ms: int,
+    *,
+    zstd_allowed: bool = True,
+    budget: DecompressionBudget | None = None,
 ) -> Validated:
     """Check the records of one partition in a produce request: exactly one v2 batch.
 
@@ -107,20 +121,28 @@ def validate_produced(
         )
         if header is not None:
             return Validated(batch, header)
-    return _validate_closely(batch, rules, now_ms, zstd_allowed)
+    return _validate_closely(batch, rules, now_ms, zstd_allowed, budget)
 
 
-def _validate_closely(batch: memoryview, rules: ValidationRules, now_ms: int, zstd_allowed: bool) -> Validated:
+def _validate_closely(
+    batch: memoryview, rules: ValidationRules, now_ms: int, zstd_allowed: bool, budget: DecompressionBudget | None
+) -> Validated:
     batch, header = _the_one_batch(batch, zstd_allowed)
     _validate_envelope(batch, header, rules)
     _validate_header(header)
     body = batch[HEADER_SIZE:]
     source = header.compression
     if source:
+        limit = decompression_limit(len(body), rules.max_decompressed_bytes)
+        if budget is not None:
+            limit = min(limit, budget.left)
+            budget.left -= limit  # Unpacked for nothing, if it comes to that, it cost as much.
         try:
-            body = decompress(source, body, decompression_limit(len(body), rules.max_decompressed_bytes))
+            body = decompress(source, body, limit)
         except CorruptCompression as error:
             raise _invalid(f"The records cannot be decompressed: {error}.") from None
+        if budget is not None:
+            budget.left += limit - len(body)
     max_timestamp = _validate_records(body, header, rules, now_ms)
 
     log_append = rules.timestamp_type == TimestampType.LOG_APPEND_TIME
@@ -231,7 +253,7 @@ def _validate_records(body: Buffer, header: BatchHeader, rules: ValidationRules,
         keyless = {at for at, _ in record_errors}
         record_errors += [
             (at, "A producer cannot mark its records with LogAppendTime.")
-            for at in range(header.record_count)
+            for at in range(min(header.record_count, OFFENCES_MAX))
             if at not in keyless
         ]
         record_errors.sort()
@@ -243,7 +265,10 @@ def _validate_records(body: Buffer, header: BatchHeader, rules: ValidationRules,
         )
     if record_errors:
         raise InvalidRecords(
-            ErrorCode.INVALID_RECORD, f"{len(record_errors)} records of the batch were refused.", record_errors
+            ErrorCode.INVALID_RECORD,
+            f"{len(record_errors)}{' or more' if len(record_errors) == OFFENCES_MAX else ''} records of the batch were "
+            "refused.",
+            record_errors,
         )
     return max_timestamp
 

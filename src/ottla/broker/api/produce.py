@@ -12,12 +12,13 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.hosted import HostedPartition, HostedTopic
-from ottla.broker.limits import ELEMENTS_MAX
+from ottla.broker.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX, ELEMENTS_MAX
 from ottla.broker.purgatory import DelayedProduce, Unsafe
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.model import Uuid
 from ottla.records import InvalidRecords
+from ottla.records.validate import DecompressionBudget
 from ottla.wire.frames import response_frame
 from ottla.wire.primitives import read_unsigned_varint, skip_tagged_fields, unsigned_varint
 
@@ -37,6 +38,19 @@ _V3 = Struct(">ihqq").pack
 _V5 = Struct(">ihqqq").pack
 _V8 = Struct(">ihqqqih").pack
 _V9 = Struct(">ihqqqBBB").pack
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""Refusals with which Kafka does not tell where the log starts; with all others of a partition that is here it does."""
+
 _NO_THROTTLE = bytes(4)
 _NO_THROTTLE_FLEXIBLE = bytes(5)
 
@@ -94,6 +108,9 @@ def start(
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
     plain = True
     waits: list[tuple[HostedPartition, Outcome, int]] = []
+    budget: DecompressionBudget | None = None
+    if len(topics) != 1 or len(topics[0].batches) != 1:
+        budget = DecompressionBudget(max(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX * (end - position)))
     for topic in topics:
         hosted = hosts.get(topic.key)
         for index, batch in topic.batches:
@@ -106,7 +123,7 @@ def start(
                 if transactional:
                     # Without a coordinator no transaction is open, and no batch may enter outside of one.
                     raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This cluster does not serve transactions.")
-                appended = replicas.produce(partition, batch, acks, version)
+                appended = replicas.produce(partition, batch, acks, version, budget)
             except KafkaError as error:
                 plain = False
                 if partition is not None:
@@ -221,8 +238,8 @@ def _refused(index: int, partition: HostedPartition | None, error: KafkaError) -
     outcome.message = error.message
     if isinstance(error, InvalidRecords):
         outcome.record_errors = error.record_errors
-        if partition is not None:
-            outcome.log_start = partition.log.log_start_offset
+    if partition is not None and error.code not in _WITHOUT_LOG_START:
+        outcome.log_start = partition.log.log_start_offset
     return outcome
 
 
