@@ -65,7 +65,9 @@ class LogMaintenance:
         for partition in list(services.replicas.partitions()):
             if not partition.offline and partition.log.flush_due(now_ms):
                 services.replicas.flush(partition)
-        services.logs.remove_deleted(now_ms)
+        removal = services.logs.begin_removal(now_ms)
+        if removal:
+            await services.offload.run(removal.run)
 
     async def _retain(self) -> None:
         """The new log starts are on the disk before any file goes, so that a crash leaves no hole above them."""

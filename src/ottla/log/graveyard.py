@@ -36,10 +36,12 @@ class Graveyard:
             self._doomed.append((remove_at_ms, paths))
         return len(detached)
 
-    def remove_due(self, now_ms: int) -> None:
+    def take_due(self, now_ms: int) -> list[str]:
+        """The files whose delay is over; the caller removes them."""
+        due: list[str] = []
         while self._doomed and self._doomed[0][0] <= now_ms:
-            for path in self._doomed.pop(0)[1]:
-                self._disk.remove(path)
+            due += self._doomed.pop(0)[1]
+        return due
 
     def close(self, segment: Segment, *, flushing: bool) -> None:
         if flushing:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import NamedTuple, NoReturn
 
@@ -720,10 +721,13 @@ class Log:
             self.offline = True
             raise
 
-    def remove_deleted(self, now_ms: int) -> None:
-        """Remove the files whose delay is over."""
+    def begin_removal(self, now_ms: int) -> list[Callable[[], None]]:
+        """What takes away the files whose delay is over. Each step blocks, and may run in a thread."""
+        return [partial(self._remove, path) for path in self._graveyard.take_due(now_ms)]
+
+    def _remove(self, path: str) -> None:
         try:
-            self._graveyard.remove_due(now_ms)
+            self._disk.remove(path)
         except DiskError:
             self.offline = True
             raise

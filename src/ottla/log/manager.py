@@ -11,6 +11,7 @@ checkpoints were written, and it is gone, for good, before the first append.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 
 from ottla.errors import ErrorCode, KafkaError, StartupError
@@ -371,14 +372,16 @@ class LogManager:
         self.begin_retention(now_ms).run()
         return self.finish_retention(now_ms)
 
-    def remove_deleted(self, now_ms: int) -> None:
-        """Remove the files and directories whose delay is over. Blocks for as long as that takes."""
-        for log in self.logs.values():
-            log.remove_deleted(now_ms)
-        due = [path for at, path in self._doomed if at <= now_ms]
+    def begin_removal(self, now_ms: int) -> PendingWork:
+        """What takes away the files and directories whose delay is over."""
+        steps = [step for log in self.logs.values() for step in log.begin_removal(now_ms)]
+        steps += [partial(self._disk.remove_tree, path) for at, path in self._doomed if at <= now_ms]
         self._doomed = [item for item in self._doomed if item[0] > now_ms]
-        for path in due:
-            self._disk.remove_tree(path)
+        return PendingWork(steps)
+
+    def remove_deleted(self, now_ms: int) -> None:
+        """The same, here and now. Blocks for as long as that takes."""
+        self.begin_removal(now_ms).run()
 
     def expire_producers(self, now_ms: int) -> int:
         return sum(log.producers.remove_expired(now_ms) for log in self.logs.values() if not log.offline)

@@ -125,7 +125,11 @@ def validate_produced(
 
 
 def _validate_closely(
-    batch: memoryview, rules: ValidationRules, now_ms: int, zstd_allowed: bool, budget: DecompressionBudget | None
+    batch: memoryview,
+    rules: ValidationRules,
+    now_ms: int,
+    zstd_allowed: bool,
+    budget: DecompressionBudget | None = None,
 ) -> Validated:
     batch, header = _the_one_batch(batch, zstd_allowed)
     _validate_envelope(batch, header, rules)

@@ -112,7 +112,8 @@ class Snapshotter:
                 return
             total -= before - log.size_bytes() + store.size(oldest)
             store.remove(oldest)
-        log.remove_deleted(now_ms)
+        for remove in log.begin_removal(now_ms):
+            remove()
 
     async def stop(self) -> None:
         self._stopped = True
