@@ -16,8 +16,10 @@ from typing import NoReturn
 from ottla.errors import ErrorCode
 from ottla.runtime.seams import Buffer, DiskError
 
-CACHE_PROBE_STEP = 128 * 1024
-"""How far apart the page cache is probed; the kernel's read-ahead brings in about this much at a time."""
+READ_AHEAD_BYTES = 128 * 1024
+"""What the kernel's read-ahead brings in at a time, about."""
+CACHE_PROBES = 4
+"""How many places of a span are looked at to guess whether it is in the page cache: what was evicted was so in bulk."""
 
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
@@ -101,11 +103,11 @@ class SystemFile:
     def cached(self, position: int, size: int) -> bool:
         fd = self.handle.fd
         probe = bytearray(1)
-        last = position + size - 1
+        step = max(size // (CACHE_PROBES - 1), READ_AHEAD_BYTES)
         try:
-            for at in range(position, last, CACHE_PROBE_STEP):
+            for at in range(position, position + size - 1, step):
                 os.preadv(fd, (probe,), at, os.RWF_NOWAIT)
-            os.preadv(fd, (probe,), last, os.RWF_NOWAIT)
+            os.preadv(fd, (probe,), position + size - 1, os.RWF_NOWAIT)
         except BlockingIOError:
             return False
         except OSError:
@@ -116,7 +118,7 @@ class SystemFile:
         fd = self.handle.fd
         try:
             os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
-            for at in range(position, position + size, CACHE_PROBE_STEP):
+            for at in range(position, position + size, READ_AHEAD_BYTES):
                 os.pread(fd, 1, at)
             os.pread(fd, 1, position + size - 1)
         except OSError as error:

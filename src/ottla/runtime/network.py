@@ -178,9 +178,7 @@ class SocketConnection:
                     return
                 self._queued_bytes -= before - item.size
                 if not finished:
-                    if item.size == before:
-                        return
-                    continue
+                    return  # The socket is full; it says when it has room again.
             else:
                 try:
                     sent = self._socket.send(item, socket.MSG_MORE if len(queue) > 1 else 0)
