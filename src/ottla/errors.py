@@ -193,10 +193,16 @@ RETRIABLE = frozenset(
 )
 
 
+MESSAGE_CHARS_MAX = 1_000
+"""Many a sentence repeats what the client wrote, and no string of the protocol may have more than 32,767 bytes."""
+
+
 class KafkaError(Exception):
     """An expected refusal, with the code and the sentence that the client is told."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > MESSAGE_CHARS_MAX:
+            message = f"{message[:MESSAGE_CHARS_MAX]}…"
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -110,7 +110,8 @@ def test_a_bomb_of_many_joined_frames_is_refused() -> None:
 
 def test_small_batches_may_unpack_to_much_and_large_ones_only_in_proportion() -> None:
     assert decompression_limit(10) == 16 * MIB
-    assert decompression_limit(50_000) == 50_000 * 1024
+    assert decompression_limit(50_000) == 16 * MIB
+    assert decompression_limit(MIB) == 32 * MIB
     assert decompression_limit(10**9) == MAX_DECOMPRESSED_BYTES
     assert decompression_limit(10, 1000) == 1000
 

@@ -20,7 +20,10 @@ class ReceiveBuffers:
         self._free: list[bytearray] = []
         self._private_bytes_max = private_bytes_max
         self._waiting: list[Callable[[], None]] = []
+        self._promised: dict[int, int] = {}
+        """What each large buffer may grow to, by its identity."""
         self.private_bytes = 0
+        """The sum of what was promised: the frames that are on their way, at their full length."""
 
     def lend(self) -> bytearray:
         return self._free.pop() if self._free else bytearray(POOLED_BYTES)
@@ -30,22 +33,28 @@ class ReceiveBuffers:
             if len(self._free) < POOLED_MAX:
                 self._free.append(buffer)
             return
-        self.private_bytes -= len(buffer)
+        self.private_bytes -= self._promised.pop(id(buffer))
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for retry in waiting:
                 retry()
 
     def grow(self, buffer: bytearray, wanted: int) -> bytearray | None:
-        """A larger buffer that begins with the whole of `buffer`; none while the budget is spent."""
-        size = min(wanted, 2 * len(buffer))
-        extra = size if len(buffer) == POOLED_BYTES else size - len(buffer)
-        if 0 <= self._private_bytes_max < self.private_bytes + extra:
-            return None
-        larger = bytearray(size)
+        """A larger buffer, on the way to `wanted` bytes, that begins with the whole of `buffer`; none while the budget
+        is spent. Who has been given one is given the rest when he needs it: if those who have part of their frame had
+        to wait for each other, all would wait for ever."""
+        promised = self._promised.pop(id(buffer), 0)
+        if not promised:
+            if 0 <= self._private_bytes_max < self.private_bytes + wanted:
+                return None
+        if wanted > promised:
+            self.private_bytes += wanted - promised
+            promised = wanted
+        larger = bytearray(min(wanted, 2 * len(buffer)))
         larger[: len(buffer)] = buffer
-        self.private_bytes += size
-        self.give_back(buffer)
+        self._promised[id(larger)] = promised
+        if len(buffer) == POOLED_BYTES:
+            self.give_back(buffer)
         return larger
 
     def when_freed(self, retry: Callable[[], None]) -> None:

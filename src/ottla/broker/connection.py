@@ -30,6 +30,9 @@ from ottla.runtime.timers import Timer
 IN_FLIGHT_MAX = 128
 """Requests of one connection that may be started and not yet answered; then reading stops until replies have left."""
 
+SMALL_REPLY_BYTES = 256
+"""What a produce request gets, or any other that cost little: the clock is looked at after sixteen of them."""
+
 STASH_BYTES_MAX = 16 * 1024
 """The beginning of a frame up to this size is kept aside, so that slow senders do not hold receive buffers."""
 
@@ -104,6 +107,7 @@ class ClientConnection:
         "close_reason",
         "last_active",
         "malformed",
+        "opening_size",
         "received_bytes",
         "requests",
         "requests_seen",
@@ -137,6 +141,8 @@ class ClientConnection:
         self.software: tuple[str, str] | None = None
         self.close_reason: str | None = None
         self.last_active = 0.0
+        self.opening_size = 0
+        """How long the beginning of this peer's last produce request was (`wire/produce_codec`); 0 if unknown."""
         self.malformed = False
         self.received_bytes = 0
         self.requests = 0
@@ -244,6 +250,8 @@ class ClientConnection:
                     self._hold(reply)
                 elif type(reply) is bytes:
                     self._outgoing.append(reply)
+                    if len(reply) < SMALL_REPLY_BYTES and self.requests & 15:
+                        continue  # Such a request costs less than a dozen looks at the clock.
                     if len(reply) >= FLUSH_BYTES_MIN:
                         self._flush()
                 elif reply is not None:

@@ -101,9 +101,11 @@ class Dispatcher:
                 requests.value = count = requests.value + 1
                 self._produce_bytes.value += end - start
                 if count & SAMPLE_MASK != 1:
-                    return produce.start(self._services, buffer, view, version, correlation_id, position, end)
+                    return produce.start(
+                        self._services, connection, buffer, view, version, correlation_id, position, end
+                    )
                 began_s = self._clock.monotonic()
-                reply = produce.start(self._services, buffer, view, version, correlation_id, position, end)
+                reply = produce.start(self._services, connection, buffer, view, version, correlation_id, position, end)
                 return self._metrics.timed(self._metrics.produce, began_s, reply)
             if api_key == FETCH and 4 <= version <= 18:
                 if version >= 12:

@@ -32,7 +32,7 @@ FETCH_WAIT_MS_MAX = 300_000
 SESSION_PARTITIONS_MAX = 200_000
 """Partitions that all fetch sessions remember together. A client that does not fit in goes on without a session."""
 
-TURN_SECONDS_MAX = 0.01
+TURN_SECONDS_MAX = 0.002
 """For how long a connection may start one request after another before the others have their turn."""
 
 FLUSH_BYTES_MIN = 64 * 1024

@@ -130,11 +130,12 @@ class ReplicaManager:
         log = partition.log
         if partition.gated:
             return
-        if log.unflushed_messages >= log.config.flush_messages:
+        end_offset = log.log_end_offset
+        if end_offset - log.recovery_point >= log.config.flush_messages:
             partition.gated = True
             self.flush(partition)
         else:
-            partition.durable_offset = log.log_end_offset
+            partition.durable_offset = end_offset
             self._on_durable(partition)
 
     def _on_durable(self, partition: HostedPartition) -> None:

@@ -103,7 +103,7 @@ class TopicControl:
         image = self._state.image
         name = topic.name
         if name == METADATA_TOPIC:
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} is the cluster's own.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is the cluster's own.")
         check_topic_name(name)
         if image.topic(name) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")

@@ -559,8 +559,11 @@ class Log:
     # Moving the bounds.
 
     def update_high_watermark(self, offset: int) -> None:
-        self.high_watermark = bounded = min(max(offset, self.log_start_offset), self.log_end_offset)
-        self.producers.on_high_watermark(bounded)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.high_watermark = offset
+        if self.producers.has_unreplicated:
+            self.producers.on_high_watermark(offset)
 
     def advance_log_start(self, offset: int) -> bool:
         """Give up everything before `offset`; files go with the next retention pass. True if that was news."""

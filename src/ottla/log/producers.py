@@ -257,12 +257,16 @@ class ProducerStates:
             candidates.append(min(unreplicated))
         return min(candidates)
 
+    @property
+    def has_unreplicated(self) -> bool:
+        """Is any transaction decided whose marker is not yet known to be replicated?"""
+        return bool(self._unreplicated)
+
     def on_high_watermark(self, high_watermark: int) -> None:
         """Markers below `high_watermark` are replicated."""
         unreplicated = self._unreplicated
-        if unreplicated:
-            for first in [first for first, marker in unreplicated.items() if marker < high_watermark]:
-                del unreplicated[first]
+        for first in [first for first, marker in unreplicated.items() if marker < high_watermark]:
+            del unreplicated[first]
 
     def has_ongoing_transaction(self, producer_id: int) -> bool:
         entry = self.entries.get(producer_id)

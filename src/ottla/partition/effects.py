@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class HighWatermarkAdvanced:
-    """Everything before `offset` is committed: waiting producers and consumers may go on."""
+class HighWatermarkAdvanced(NamedTuple):
+    """Everything before `offset` is committed: waiting producers and consumers may go on.
+
+    A tuple, since nearly every append makes one.
+    """
 
     offset: int
 

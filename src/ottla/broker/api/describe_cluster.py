@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.broker import authorized_operations
 from ottla.broker.context import Context
 from ottla.errors import ErrorCode
 from ottla.wire.messages.describe_cluster_request import DescribeClusterRequest
@@ -35,6 +36,8 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
         ]
         return response
     response.controller_id = services.any_controller_id()
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = authorized_operations.ON_CLUSTER
     for broker in services.image.cluster.brokers.values():
         endpoint = broker.endpoint(context.listener)
         if endpoint is not None and (not broker.fenced or request.include_fenced_brokers):

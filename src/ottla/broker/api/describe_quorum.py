@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.context import Context
 from ottla.errors import ErrorCode
-from ottla.model import METADATA_TOPIC
+from ottla.model import METADATA_TOPIC, ZERO_UUID
 from ottla.raft.machine import ReplicaStatus
 from ottla.wire.messages.describe_quorum_request import DescribeQuorumRequest
 from ottla.wire.messages.describe_quorum_response import (
@@ -42,8 +42,8 @@ def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumRe
         leader_id=status.leader_id,
         leader_epoch=status.leader_epoch,
         high_watermark=status.high_watermark,
-        current_voters=[_state(replica) for replica in status.voters],
-        observers=[_state(replica) for replica in status.observers],
+        current_voters=[_state(replica, context.api_version) for replica in status.voters],
+        observers=[_state(replica, context.api_version) for replica in status.observers],
     )
     return DescribeQuorumResponse(
         topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
@@ -52,15 +52,16 @@ def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumRe
                 node_id=voter.key.id,
                 listeners=[Listener(name=each.name, host=each.host, port=each.port) for each in voter.endpoints],
             )
-            for voter in status.nodes
+            for voter in (status.nodes if context.api_version >= 2 else ())
         ],
     )
 
 
-def _state(replica: ReplicaStatus) -> ReplicaState:
+def _state(replica: ReplicaStatus, version: int) -> ReplicaState:
     return ReplicaState(
         replica_id=replica.replica.id,
-        replica_directory_id=replica.replica.directory_id,
+        # Older versions cannot say which directory it is (KIP-853).
+        replica_directory_id=replica.replica.directory_id if version >= 2 else ZERO_UUID,
         log_end_offset=replica.log_end_offset,
         last_fetch_timestamp=replica.last_fetch_ms,
         last_caught_up_timestamp=replica.last_caught_up_ms,

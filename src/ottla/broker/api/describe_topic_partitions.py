@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.broker import authorized_operations
 from ottla.broker.context import Context
 from ottla.errors import ErrorCode
 from ottla.model import INTERNAL_TOPICS
@@ -17,13 +18,16 @@ from ottla.wire.messages.describe_topic_partitions_response import (
 def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     services = context.services
     image = services.image
-    names = sorted({topic.name for topic in request.topics}) or sorted(image.topics.by_name)
+    asked = sorted({topic.name for topic in request.topics})
+    names = asked or sorted(image.topics.by_name)
     first_partition = 0
-    if request.cursor is not None:
-        names = [name for name in names if name >= request.cursor.topic_name]
-        if names and names[0] == request.cursor.topic_name:
-            first_partition = max(request.cursor.partition_index, 0)
-    left = min(request.response_partition_limit, services.partitions_per_describe_max)
+    if (cursor := request.cursor) is not None:
+        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
+            return _refuse(asked)
+        names = [name for name in names if name >= cursor.topic_name]
+        if names and names[0] == cursor.topic_name:
+            first_partition = cursor.partition_index
+    left = max(1, min(request.response_partition_limit, services.partitions_per_describe_max))
     alive = {broker.broker_id for broker in image.alive_brokers()}
     response = DescribeTopicPartitionsResponse()
     for name in names:
@@ -34,10 +38,17 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
         if topic is None:
             legal = services.is_legal_topic_name(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=code, name=name, topic_authorized_operations=authorized_operations.ON_TOPIC
+                )
+            )
             continue
         described = DescribeTopicPartitionsResponseTopic(
-            name=name, topic_id=topic.topic_id, is_internal=name in INTERNAL_TOPICS
+            name=name,
+            topic_id=topic.topic_id,
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=authorized_operations.ON_TOPIC,
         )
         response.topics.append(described)
         for index, partition in sorted(topic.partitions.items()):
@@ -65,3 +76,10 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
         if response.next_cursor is not None:
             break
     return response
+
+
+def _refuse(names: list[str]) -> DescribeTopicPartitionsResponse:
+    """A cursor that none of our answers can have held."""
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name) for name in names]
+    )

@@ -254,8 +254,10 @@ class _Fetch:
         if hosted.leader is None or hosted.offline or wanted.current_leader_epoch >= 0:
             self._services.replicas.leader_or_refuse(hosted, wanted.current_leader_epoch)
         if self._replica_id >= 0:
-            # A stranger's position must never move the watermark; our metadata may also be behind its assignment.
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            # A stranger's position must never move the watermark. One that knows our epoch may know of an assignment
+            # that we have not heard of yet, and is to try again.
+            knows_epoch = wanted.current_leader_epoch >= 0
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = hosted.log
         offset = wanted.fetch_offset
         log_end = log.log_end_offset

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 
 from ottla.broker.context import Context
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 
@@ -17,6 +18,8 @@ def handle(
         # An empty id is a mistake of the caller's; any other has no coordinator here to find it.
         code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.NOT_COORDINATOR
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     ids = context.services.producer_ids
     if (next_id := ids.take()) is not None:
         return InitProducerIdResponse(producer_id=next_id, producer_epoch=0)

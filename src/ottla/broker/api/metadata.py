@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from ottla.broker import authorized_operations
 from ottla.broker.context import Context
 from ottla.broker.limits import AUTO_CREATED_MAX
 from ottla.errors import ErrorCode
@@ -50,19 +51,30 @@ def _answer(context: Context, request: MetadataRequest, errors: dict[str, ErrorC
         cluster_id=services.cluster_id,
         controller_id=services.any_controller_id(),
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = authorized_operations.ON_CLUSTER
     if request.topics is None or (context.api_version == 0 and not request.topics):
         response.topics = [_describe(services, image, topic) for topic in image.topics.by_name.values()]
-        return response
-    # Each topic once, however often it is asked for: its description may be a thousand times the question.
-    asked = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}
-    response.topics = [_one(services, image, wanted, errors) for wanted in asked.values()]
+    else:
+        # Each topic once, however often it is asked for: its description may be a thousand times the question.
+        asked = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}
+        response.topics = [_one(context, image, wanted, errors) for wanted in asked.values()]
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            topic.topic_authorized_operations = authorized_operations.ON_TOPIC
     return response
 
 
 def _one(
-    services: Services, image: MetadataImage, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode]
+    context: Context, image: MetadataImage, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
+    services = context.services
     if wanted.topic_id != ZERO_UUID:
+        if context.api_version < 12:
+            # Versions 10 and 11 have the field, and cannot answer to it: their topics must have names (KAFKA-12701).
+            return MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "", topic_id=wanted.topic_id
+            )
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)

@@ -1,43 +1,30 @@
 """Produce (key 0): appends batches, and answers when they are as safe as `acks` asks.
 
-Tuned by hand: the request is read where the socket put it, a batch is patched in place and written to its log from
-there, and a plain success is packed without a response object. Anything unusual goes through the generated response.
+Started by the dispatcher with the bytes where the socket put them: a batch is patched in place and written to its log
+from there (`wire/produce_codec`). Anything but plain success goes through the generated response.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from struct import Struct
-from struct import error as StructError
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.broker.hosted import HostedPartition, HostedTopic
 from ottla.broker.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX, ELEMENTS_MAX
 from ottla.broker.purgatory import DelayedProduce, Unsafe
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
-from ottla.errors import ErrorCode, KafkaError, Malformed
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log import AppendInfo
 from ottla.model import Uuid
 from ottla.records import InvalidRecords
 from ottla.records.validate import DecompressionBudget
 from ottla.wire.frames import response_frame
-from ottla.wire.primitives import read_unsigned_varint, skip_tagged_fields, unsigned_varint
+from ottla.wire.produce_codec import Opening, Openings, TopicKey, pack, pack_one, read_request
 
 if TYPE_CHECKING:
+    from ottla.broker.connection import ClientConnection
     from ottla.broker.services import Services
-    from ottla.wire.messages.produce_response import ProduceResponse
 
-VERSION_MIN = 3
-"""Older ones carry message formats that Kafka 4 refuses; they are advertised only for the sake of old librdkafka."""
-
-_I16 = Struct(">h").unpack_from
-_I32 = Struct(">i").unpack_from
-_ACKS_TIMEOUT = Struct(">hi").unpack_from
-_INDEX_SIZE = Struct(">ii").unpack_from
-_HEAD = Struct(">ii").pack
-_V3 = Struct(">ihqq").pack
-_V5 = Struct(">ihqqq").pack
-_V8 = Struct(">ihqqqih").pack
-_V9 = Struct(">ihqqqBBB").pack
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -51,8 +38,8 @@ _WITHOUT_LOG_START = frozenset(
 )
 """Refusals with which Kafka does not tell where the log starts; with all others of a partition that is here it does."""
 
-_NO_THROTTLE = bytes(4)
-_NO_THROTTLE_FLEXIBLE = bytes(5)
+_openings = Openings()
+"""Shared by all connections, and by all nodes of a process: an opening means the same everywhere."""
 
 
 class Outcome:
@@ -70,215 +57,98 @@ class Outcome:
         self.record_errors: list[tuple[int, str | None]] = []
 
 
-class Topic:
-    """One topic of the request and of its answer; `head` is its name or id and its partition count, as on the wire."""
+class Answer:
+    """What a request will be answered: its topics in order, each with the outcome of every batch."""
 
-    __slots__ = ("batches", "head", "key", "outcomes")
+    __slots__ = ("_acks", "_correlation_id", "_services", "_timeout_ms", "_version", "_waits", "plain", "topics")
 
-    def __init__(self, head: bytes, key: str | Uuid, batches: list[tuple[int, memoryview]]) -> None:
-        self.head = head
-        self.key = key
-        self.batches = batches
-        self.outcomes: list[Outcome] = []
+    def __init__(self, services: Services, version: int, correlation_id: int, acks: int, timeout_ms: int) -> None:
+        self._services = services
+        self._version = version
+        self._correlation_id = correlation_id
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+        self._waits: list[tuple[HostedPartition, Outcome, int]] = []
+        self.topics: list[tuple[bytes, TopicKey, list[Outcome]]] = []
+        self.plain = True
+        """Nothing but successes so far."""
 
+    def topic(self, head: bytes, key: TopicKey) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        self.topics.append((head, key, outcomes))
+        return outcomes
 
-class Parsed(NamedTuple):
-    transactional: bool
-    acks: int
-    timeout_ms: int
-    topics: list[Topic]
+    def refused(self, index: int, partition: HostedPartition | None, error: KafkaError, size: int) -> Outcome:
+        self.plain = False
+        outcome = Outcome(index, error.code, -1, -1, -1)
+        outcome.message = error.message
+        if isinstance(error, InvalidRecords):
+            outcome.record_errors = error.record_errors
+        if partition is not None:
+            partition.meters.produce_failed(error.code, size)
+            if error.code not in _WITHOUT_LOG_START:
+                outcome.log_start = partition.log.log_start_offset
+        return outcome
 
+    def appended(self, index: int, partition: HostedPartition, info: AppendInfo) -> Outcome:
+        log = partition.log
+        outcome = Outcome(index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset)
+        required = info.last_offset + 1
+        if required > (log.high_watermark if self._acks == -1 else partition.durable_offset):
+            self._waits.append((partition, outcome, required))
+        return outcome
 
-def start(
-    services: Services,
-    buffer: bytearray,
-    view: memoryview,
-    version: int,
-    correlation_id: int,
-    position: int,
-    end: int,
-) -> Reply:
-    """Phase one: append everything. `position` is where the body begins; bytes at and after `end` are not ours."""
-    try:
-        request = _parse(buffer, view, version, position, end)
-    except (StructError, IndexError):
-        raise Malformed("a produce request ends too early") from None
-    transactional, acks, timeout_ms, topics = request
-    replicas = services.replicas
-    hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
-    plain = True
-    waits: list[tuple[HostedPartition, Outcome, int]] = []
-    budget: DecompressionBudget | None = None
-    if len(topics) != 1 or len(topics[0].batches) != 1:
-        budget = DecompressionBudget(max(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX * (end - position)))
-    for topic in topics:
-        hosted = hosts.get(topic.key)
-        for index, batch in topic.batches:
-            partition = hosted.partitions.get(index) if hosted is not None else None
-            try:
-                if not -1 <= acks <= 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-                if partition is None:
-                    raise KafkaError(services.missing_partition(topic.key))
-                if transactional:
-                    # Without a coordinator no transaction is open, and no batch may enter outside of one.
-                    raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This cluster does not serve transactions.")
-                appended = replicas.produce(partition, batch, acks, version, budget)
-            except KafkaError as error:
-                plain = False
-                if partition is not None:
-                    partition.meters.produce_failed(error.code, len(batch))
-                topic.outcomes.append(_refused(index, partition, error))
-                continue
-            log = partition.log
-            outcome = Outcome(index, 0, appended.first_offset, appended.log_append_time_ms, log.log_start_offset)
-            topic.outcomes.append(outcome)
-            required = appended.last_offset + 1
-            if required > (log.high_watermark if acks == -1 else partition.durable_offset):
-                waits.append((partition, outcome, required))
-    if acks == 0:
-        if not plain:
-            # There is no response to say it with; closing makes the producer refresh its metadata.
-            raise CloseConnection("a produce request with acks=0 failed")
-        return None
-    if not waits:
-        return _encode(services, topics, version, correlation_id, plain)
-    deferred = Deferred()
+    def reply(self) -> Reply:
+        """Now, or when what was appended is safe."""
+        if self._acks == 0:
+            if not self.plain:
+                # There is no response to say it with; closing makes the producer refresh its metadata.
+                raise CloseConnection("a produce request with acks=0 failed")
+            return None
+        if not self._waits:
+            return self._encode()
+        deferred = Deferred()
 
-    def finish(unsafe: Unsafe) -> None:
-        for partition, outcome, required in waits:
-            code = unsafe.get((partition, required))
-            if code is not None:
-                partition.meters.produce_failed(code, 0)
-                outcome.error = code
-                outcome.base_offset = -1
-        deferred.resolve(_encode(services, topics, version, correlation_id, plain and not unsafe))
+        def finish(unsafe: Unsafe) -> None:
+            for partition, outcome, required in self._waits:
+                code = unsafe.get((partition, required))
+                if code is not None:
+                    self.plain = False
+                    partition.meters.produce_failed(code, 0)
+                    outcome.error = code
+                    outcome.base_offset = -1
+            deferred.resolve(self._encode())
 
-    delayed = DelayedProduce(finish, services.metrics.expired_produces)
-    for partition, _, required in waits:
-        delayed.wait_for(partition, required, committed=acks == -1)
-    delayed.start(services.timers, timeout_ms)
-    return deferred
+        delayed = DelayedProduce(finish, self._services.metrics.expired_produces)
+        for partition, _, required in self._waits:
+            delayed.wait_for(partition, required, committed=self._acks == -1)
+        delayed.start(self._services.timers, self._timeout_ms)
+        return deferred
 
+    def _encode(self) -> Ready:
+        if not self.plain:
+            return self._encode_with_errors()
+        return pack(
+            self._version,
+            self._correlation_id,
+            [
+                (head, ((each.index, each.base_offset, each.append_time, each.log_start) for each in outcomes))
+                for head, _, outcomes in self.topics
+            ],
+        )
 
-def _parse(buffer: bytearray, view: memoryview, version: int, p: int, end: int) -> Parsed:
-    """Lengths and tags are nearly always one byte, so that case is read in line: a request has a dozen of them."""
-    flexible = version >= 9
-    if flexible:
-        size = buffer[p]
-        if size < 0x80:
-            p += 1
-        else:
-            size, p = read_unsigned_varint(buffer, p)
-        size -= 1
-    else:
-        size = _I16(buffer, p)[0]
-        p += 2
-    transactional = size >= 0
-    if transactional:
-        p += size
-    acks, timeout_ms = _ACKS_TIMEOUT(buffer, p)
-    p += 6
-    count, p = _count(buffer, p, end, flexible)
-    elements = count
-    if count > ELEMENTS_MAX:
-        raise Malformed("a produce request names too many topics")
-    topics: list[Topic] = []
-    for _ in range(count):
-        topic_start = p
-        if version >= 13:
-            key: str | Uuid = Uuid(bytes(view[p : p + 16]))
-            p += 16
-        else:
-            if flexible:
-                size, p = read_unsigned_varint(buffer, p)
-                size -= 1
+    def _encode_with_errors(self) -> bytes:
+        from ottla.wire.messages import produce_response as wire
+
+        response = wire.ProduceResponse()
+        for _, key, outcomes in self.topics:
+            answered = wire.TopicProduceResponse()
+            if isinstance(key, str):
+                answered.name = key
             else:
-                size = _I16(buffer, p)[0]
-                p += 2
-            if size < 0:
-                raise Malformed("a topic without a name")
-            try:
-                key = str(view[p : p + size], "utf-8")
-            except UnicodeDecodeError:
-                raise Malformed("a topic name is not UTF-8") from None
-            p += size
-        partitions, p = _count(buffer, p, end, flexible)
-        elements += partitions
-        if elements > ELEMENTS_MAX:
-            raise Malformed("a produce request names too many partitions")
-        batches: list[tuple[int, memoryview]] = []
-        topics.append(Topic(bytes(view[topic_start:p]), key, batches))
-        for _ in range(partitions):
-            if flexible:
-                index = _I32(buffer, p)[0]
-                size, p = read_unsigned_varint(buffer, p + 4)
-                size -= 1
-            else:
-                index, size = _INDEX_SIZE(buffer, p)
-                p += 8
-            batch_end = p + size if size > 0 else p
-            if batch_end > end:
-                raise Malformed("a produce request ends inside a batch")
-            batches.append((index, view[p:batch_end]))
-            p = batch_end
-            if flexible:
-                p = p + 1 if buffer[p] == 0 else skip_tagged_fields(buffer, p)
-        if flexible:
-            p = p + 1 if buffer[p] == 0 else skip_tagged_fields(buffer, p)
-    if flexible:
-        p = p + 1 if buffer[p] == 0 else skip_tagged_fields(buffer, p)
-    if p > end:
-        raise Malformed("a produce request ends too early")
-    return Parsed(transactional, acks, timeout_ms, topics)
-
-
-def _refused(index: int, partition: HostedPartition | None, error: KafkaError) -> Outcome:
-    outcome = Outcome(index, error.code, -1, -1, -1)
-    outcome.message = error.message
-    if isinstance(error, InvalidRecords):
-        outcome.record_errors = error.record_errors
-    if partition is not None and error.code not in _WITHOUT_LOG_START:
-        outcome.log_start = partition.log.log_start_offset
-    return outcome
-
-
-def _encode(services: Services, topics: list[Topic], version: int, correlation_id: int, plain: bool) -> Ready:
-    if not plain:
-        return _encode_with_errors(services, topics, version, correlation_id)
-    parts: list[bytes] = []
-    if version >= 9:
-        for topic in topics:
-            parts.append(topic.head)
-            parts.extend(_V9(o.index, 0, o.base_offset, o.append_time, o.log_start, 1, 0, 0) for o in topic.outcomes)
-            parts.append(b"\0")
-        body = b"".join(parts)
-        count = unsigned_varint(len(topics) + 1)
-        return _HEAD(10 + len(body) + len(count), correlation_id) + b"\0" + count + body + _NO_THROTTLE_FLEXIBLE
-    for topic in topics:
-        parts.append(topic.head)
-        if version >= 8:
-            parts.extend(_V8(o.index, 0, o.base_offset, o.append_time, o.log_start, 0, -1) for o in topic.outcomes)
-        elif version >= 5:
-            parts.extend(_V5(o.index, 0, o.base_offset, o.append_time, o.log_start) for o in topic.outcomes)
-        else:
-            parts.extend(_V3(o.index, 0, o.base_offset, o.append_time) for o in topic.outcomes)
-    body = b"".join(parts)
-    return _HEAD(12 + len(body), correlation_id) + len(topics).to_bytes(4, "big") + body + _NO_THROTTLE
-
-
-def _encode_with_errors(services: Services, topics: list[Topic], version: int, correlation_id: int) -> bytes:
-    from ottla.wire.messages import produce_response as wire
-
-    response: ProduceResponse = wire.ProduceResponse()
-    for topic in topics:
-        answered = wire.TopicProduceResponse()
-        if isinstance(topic.key, str):
-            answered.name = topic.key
-        else:
-            answered.topic_id = topic.key
-        for outcome in topic.outcomes:
-            answered.partition_responses.append(
+                answered.topic_id = key
+            response.responses.append(answered)
+            answered.partition_responses = [
                 wire.PartitionProduceResponse(
                     index=outcome.index,
                     error_code=outcome.error,
@@ -291,24 +161,82 @@ def _encode_with_errors(services: Services, topics: list[Topic], version: int, c
                     ],
                     error_message=outcome.message,
                 )
-            )
-        response.responses.append(answered)
-    if version >= 10:
-        services.tell_new_leaders(response)
-    return response_frame(correlation_id, response.encode(version), flexible=version >= 9)
+                for outcome in outcomes
+            ]
+        if self._version >= 10:
+            self._services.tell_new_leaders(response)
+        return response_frame(self._correlation_id, response.encode(self._version), flexible=self._version >= 9)
 
 
-def _count(buffer: bytearray, p: int, end: int, flexible: bool) -> tuple[int, int]:
-    if flexible:
-        count = buffer[p]
-        if count < 0x80:
-            p += 1
-        else:
-            count, p = read_unsigned_varint(buffer, p)
-        count -= 1
-    else:
-        count = _I32(buffer, p)[0]
-        p += 4
-    if not 0 <= count <= end - p:
-        raise Malformed("a produce request lies about its length")
-    return count, p
+def start(
+    services: Services,
+    connection: ClientConnection,
+    buffer: bytearray,
+    view: memoryview,
+    version: int,
+    correlation_id: int,
+    position: int,
+    end: int,
+) -> Reply:
+    """Phase one: append everything. `position` is where the body begins; bytes at and after `end` are not ours."""
+    replicas = services.replicas
+    hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
+    if connection.opening_size:
+        found = _openings.find(buffer, view, version, position, connection.opening_size, end)
+        if found is not None:
+            opening, first, last = found
+            hosted = hosts.get(opening.key)
+            partition = hosted.partitions.get(opening.partition) if hosted is not None else None
+            if partition is not None and -1 <= opening.acks <= 1:
+                return _append_one(services, version, correlation_id, opening, partition, view[first:last])
+    request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
+    connection.opening_size = _openings.learn(view, version, position, request)
+    answer = Answer(services, version, correlation_id, request.acks, request.timeout_ms)
+    budget: DecompressionBudget | None = None
+    if len(request.topics) != 1 or len(request.topics[0].batches) != 1:
+        budget = DecompressionBudget(max(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX * (end - position)))
+    for topic in request.topics:
+        outcomes = answer.topic(topic.head, topic.key)
+        hosted = hosts.get(topic.key)
+        for index, batch in topic.batches:
+            partition = hosted.partitions.get(index) if hosted is not None else None
+            try:
+                if not -1 <= request.acks <= 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                if partition is None:
+                    raise KafkaError(services.missing_partition(topic.key))
+                if request.transactional:
+                    # Without a coordinator no transaction is open, and no batch may enter outside of one.
+                    raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This cluster does not serve transactions.")
+                info = replicas.produce(partition, batch, request.acks, version, budget)
+            except KafkaError as error:
+                outcomes.append(answer.refused(index, partition, error, len(batch)))
+            else:
+                outcomes.append(answer.appended(index, partition, info))
+    return answer.reply()
+
+
+def _append_one(
+    services: Services,
+    version: int,
+    correlation_id: int,
+    opening: Opening,
+    partition: HostedPartition,
+    batch: memoryview,
+) -> Reply:
+    """The request that producers send most: one batch for one partition, which begins like one seen before."""
+    acks, timeout_ms, key, index, head = opening
+    try:
+        info = services.replicas.produce(partition, batch, acks, version)
+    except KafkaError as error:
+        answer = Answer(services, version, correlation_id, acks, timeout_ms)
+        answer.topic(head, key).append(answer.refused(index, partition, error, len(batch)))
+        return answer.reply()
+    log = partition.log
+    if acks and info.last_offset < (log.high_watermark if acks == -1 else partition.durable_offset):
+        return pack_one(
+            version, correlation_id, head, index, info.first_offset, info.log_append_time_ms, log.log_start_offset
+        )
+    answer = Answer(services, version, correlation_id, acks, timeout_ms)
+    answer.topic(head, key).append(answer.appended(index, partition, info))
+    return answer.reply()
