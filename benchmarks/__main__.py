@@ -24,7 +24,7 @@ from .cases import Case, all_cases
 from .runner import Result, run_case, warm_up
 from .servers import KafkaSide, OttlaSide, Side, remove
 
-REPETITIONS, QUICK_REPETITIONS = 3, 2
+REPETITIONS, QUICK_REPETITIONS = 5, 2
 WARM_UP_ROUNDS, QUICK_WARM_UP_ROUNDS = 20, 8
 
 
@@ -141,6 +141,8 @@ def main(given: Sequence[str]) -> int:
     counted = ", ".join(f"{verdicts.count(word)} {word}" for word in ("met", "noise", "missed", "failed"))
     busiest = max((sample.client_cpu for result in results for side in result.samples for sample in side), default=0)
     console.print(f"{counted}; the generator used at most {busiest:.2f} of a core.")
+    if disturbed := sum(row.disturbed for row in rows):
+        console.print(f"† {disturbed} lines were measured while other processes used the machine.", style="yellow")
     console.print(f"{time.monotonic() - started:.0f} s; written to {output / stem}.md", highlight=False)
     return 1 if options.check and {"missed", "failed"} & set(verdicts) else 0
 

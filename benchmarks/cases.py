@@ -179,7 +179,7 @@ def _start(side: Side, _topic: str) -> Sample:
     started = time.monotonic()
     node.spawn()
     try:
-        answer = load.run("first-ack", port=node.port, topic="first", timeout=90)
+        answer = load.run("first-ack", port=node.port, topic="first", timeout=45)
         time.sleep(2)
         idle = servers.pss_bytes(node.pid) / 1e6
         node.stop()

@@ -97,16 +97,21 @@ def sink() -> Iterator[int]:
 
 
 def ceiling() -> dict[str, float]:
-    """What the generator reaches against the sink: no server can be measured above it."""
-    large, small = Batches.filling(65536, 1024), Batches.filling(16384, 1024)
+    """What the generator reaches against the sink, the best of three: no server can be measured above it."""
+    large, small = Batches.filling(65536, 1024).options(), Batches.filling(16384, 1024).options()
+    one: dict[str, float] = {"records": 1, "size": 100}
     with sink() as port:
-        produce = {"port": port, "bare": 1, "max_bytes": 1e9}
+        common = {"port": port, "bare": 1, "seconds": 0.5}
+
+        def best(mode: str, figure: str, **options: float) -> float:
+            return max(run(mode, **common, **options)[figure] for _ in range(3))
+
+        paced = [run("produce", **common, **one, rate=1000)["p50_ms"] for _ in range(3)]
         return {
-            "produce 64 KB, MB/s": run("produce", **produce, **large.options())["mb_s"],
-            "produce 16 KB, MB/s": run("produce", **produce, **small.options())["mb_s"],
-            "one-record requests/s": run("produce", **produce, records=1, size=100)["requests_s"],
-            "one-record requests/s, 8 connections": run("produce", **produce, records=1, size=100, connections=8)[
-                "requests_s"
-            ],
-            "fetch, MB/s": run("fetch", port=port, bare=1)["mb_s"],
+            "produce 64 KB, MB/s": best("produce", "mb_s", **large),
+            "produce 16 KB, MB/s": best("produce", "mb_s", **small),
+            "one-record requests/s": best("produce", "requests_s", **one),
+            "one-record requests/s, 8 connections": best("produce", "requests_s", connections=8, **one),
+            "fetch, MB/s": best("fetch", "mb_s"),
+            "p50 at 1,000 requests/s, ms": min(paced),
         }

@@ -18,7 +18,7 @@ from tests.oracle.apache_kafka import BROKER_HEAP, KAFKA_VERSION
 
 from . import cases, servers
 from .load import Batches
-from .runner import Result, Row
+from .runner import DISTURBING_CPUS, Result, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def cells(row: Row) -> list[str]:
         f"{row.ratio:.2f}",
         f"{low:.2f}–{high:.2f}",
         bar(row),
-        row.verdict or "–",
+        (row.verdict or "–") + ("†" if row.disturbed else ""),
         cost,
     ]
 
@@ -128,7 +128,9 @@ def facts(setting: Setting) -> list[str]:
         f"Medians of {setting.repetitions}, the sides taking turns; both warmed up with the same mix. `of pairs` is "
         "the range of the ratios of neighbouring runs: a verdict of `noise` means that the median missed the bar and "
         "a single pair did not. CPU-seconds are the server's, user and system, from `/proc`. Memory is PSS. Kafka's "
-        "start leaves out the time to format its directory, Ottla's has none to leave out.",
+        "start leaves out the time to format its directory, Ottla's includes it.",
+        f"† other processes took more than {DISTURBING_CPUS:g} of a CPU while the line was measured, writing back to "
+        "the disk included: measure again on a quieter machine.",
         f"The generator's own ceiling, against a server that only answers: {ceiling}.",
     ]
 

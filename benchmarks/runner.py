@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,11 +14,13 @@ from confluent_kafka import KafkaException
 from tests.oracle.apache_kafka import OracleTimeout, OracleUnavailable, ToolFailed
 from tests.oracle.ottla_node import OttlaFailed
 
+from . import servers
 from .cases import Case, Metric, Sample, fetch, produce
 from .load import Batches, LoadFailed
 from .servers import Side
 
-_FAILURES = (LoadFailed, OttlaFailed, OracleTimeout, OracleUnavailable, ToolFailed, KafkaException)
+DISTURBING_CPUS = 0.25
+_FAILURES = (LoadFailed, OttlaFailed, OracleTimeout, OracleUnavailable, ToolFailed, KafkaException, TimeoutError)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +30,8 @@ class Result:
     case: Case
     samples: tuple[list[Sample], list[Sample]] = field(default_factory=lambda: ([], []))
     failure: str = ""
+    others: float = 0.0
+    """CPUs that other processes took meanwhile; they disturb what is measured."""
 
     def rows(self) -> list[Row]:
         return [Row(result=self, metric=metric, index=index) for index, metric in enumerate(self.case.metrics)]
@@ -66,6 +72,10 @@ class Row:
         return statistics.median(costs) if costs else None
 
     @property
+    def disturbed(self) -> bool:
+        return self.result.others > DISTURBING_CPUS
+
+    @property
     def verdict(self) -> str:
         """`met`, `missed`, or `noise` when the median missed the bar and a single pair of runs did not."""
         if self.result.failure:
@@ -79,6 +89,22 @@ class Row:
     def _reaches(self, ratio: float) -> bool:
         assert self.metric.bar is not None
         return ratio >= self.metric.bar if self.metric.better == "more" else ratio <= self.metric.bar
+
+
+class Others:
+    """How many CPUs were busy with what is neither of the servers nor of ours, since this was made."""
+
+    def __init__(self, sides: Sequence[Side]) -> None:
+        self._sides = sides
+        self._start = time.monotonic()
+        self._before = self._elsewhere()
+
+    def cpus(self) -> float:
+        return max(0.0, (self._elsewhere() - self._before) / (time.monotonic() - self._start))
+
+    def _elsewhere(self) -> float:
+        known = sum(os.times()[:4]) + sum(side.cpu_seconds() for side in self._sides)
+        return servers.busy_seconds() - known
 
 
 def warm_up(sides: Sequence[Side], rounds: int, tick: Callable[[], None]) -> None:
@@ -99,6 +125,7 @@ def warm_up(sides: Sequence[Side], rounds: int, tick: Callable[[], None]) -> Non
 def run_case(case: Case, sides: Sequence[Side], repetitions: int, name: str, tick: Callable[[], None]) -> Result:
     """Measure a case `repetitions` times on each side, alternately, and swap who goes first each time."""
     result = Result(case=case)
+    others = Others(sides)
     try:
         with contextlib.ExitStack() as stack:
             for side in sides:
@@ -115,4 +142,6 @@ def run_case(case: Case, sides: Sequence[Side], repetitions: int, name: str, tic
         result.failure = str(failure).strip() or type(failure).__name__
         for side in sides:
             side.replace()
+    else:
+        result.others = others.cpus()
     return result

@@ -77,6 +77,10 @@ class Side:
     def port(self) -> int:
         return self.node.port
 
+    def cpu_seconds(self) -> float:
+        """Of the shared node so far; 0 while there is none."""
+        return cpu_seconds(self._node.pid) if self._node is not None else 0.0
+
     def end(self) -> None:
         node, self._node, self._admin = self._node, None, None
         if node is not None:
@@ -90,18 +94,16 @@ class Side:
 
     @contextmanager
     def topic(self, name: str, partitions: int) -> Iterator[str]:
-        """A topic for one case; gone from the disk afterwards."""
+        """A topic for one case; gone from the disk afterwards, unless the case failed and its node goes as well."""
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.node.bootstrap})
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1)
         self._admin.create_topics([topic])[name].result(60)
-        try:
-            yield name
-        finally:
-            self._admin.delete_topics([name])[name].result(60)
-            deadline = time.monotonic() + 30
-            while self._on_disk(name) and time.monotonic() < deadline:
-                time.sleep(0.02)
+        yield name
+        self._admin.delete_topics([name])[name].result(60)
+        deadline = time.monotonic() + 30
+        while self._on_disk(name) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _on_disk(self, topic: str) -> bool:
         """Whether a partition's directory is left, under its own name or renamed for deletion."""
@@ -169,6 +171,12 @@ def cpu_seconds(pid: int) -> float:
             continue
         ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICKS_PER_SECOND
+
+
+def busy_seconds() -> float:
+    """CPU time that the whole machine has spent on anything so far."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_SECOND
 
 
 def pss_bytes(pid: int) -> int:

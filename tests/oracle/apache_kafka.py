@@ -4,7 +4,8 @@ Owns everything that touches Java. The oracle tests point Kafka's tools at our n
 the other side of every comparison with it. Nothing here skips: where Java or Maven lack, `OracleUnavailable` says what
 to install, and the caller fails.
 
-* `classpath()` resolves the jars once by Maven into `.cache/oracle`; OTTLA_KAFKA_CLASSPATH overrides it.
+* `classpath()` resolves the jars once by Maven into `.cache/oracle`; OTTLA_KAFKA_CLASSPATH overrides it (with a logging
+  back end, as a release of Kafka has one: some tools name the error that they met in their log alone).
 * `KafkaTools` runs many tool commands in one JVM (`ToolServer.java`), because starting a JVM is the cost.
 * `ApacheKafka` formats, starts and ends one node in its own process group, known by its pid.
 """
@@ -185,6 +186,11 @@ class ToolResult:
     def lines(self) -> list[str]:
         """Standard output, without empty lines."""
         return [line for line in self.out.splitlines() if line.strip()]
+
+    @property
+    def printed(self) -> str:
+        """Output and error: where a tool's log goes depends on the logging back end of its class path."""
+        return self.out + self.err
 
     def check(self, status: int = 0) -> Self:
         """Fail with all that the tool printed, unless it ended with `status`."""

@@ -6,10 +6,13 @@ Kafka and not our idea of it: every test here must pass on both.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -17,7 +20,12 @@ from .apache_kafka import ApacheKafka, KafkaTools, ToolResult
 from .ottla_node import OttlaNode
 
 Node = ApacheKafka | OttlaNode
-StartNode = Callable[[str, Mapping[str, str]], Node]
+
+
+class StartNode(Protocol):
+    """Starts a node of the kind under test, on an empty directory or on a copy of one that another node left."""
+
+    def __call__(self, name: str, overrides: Mapping[str, str], *, log_dir: Path | None = None) -> Node: ...
 
 
 @pytest.fixture(scope="session")
@@ -28,25 +36,31 @@ def tools() -> Iterator[KafkaTools]:
 
 @pytest.fixture(scope="session")
 def start_node(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartNode]:
-    """Start a node of the kind under test; each is ended, cleanly, when the session ends if not before."""
-    nodes: list[Node] = []
+    """Each node is ended, cleanly, when the session ends if not before."""
     target = os.environ.get("OTTLA_ORACLE_TARGET", "ottla")
+    with contextlib.ExitStack() as running:
 
-    def start(name: str, overrides: Mapping[str, str]) -> Node:
-        directory = tmp_path_factory.mktemp(name)
-        node: Node
-        if target == "apache":
-            node = ApacheKafka(directory, overrides=overrides).start(tools)
-        elif target == "ottla":
-            node = OttlaNode(directory, overrides=overrides).start()
-        else:
-            raise pytest.UsageError(f"OTTLA_ORACLE_TARGET is {target!r}, neither `ottla` nor `apache`")
-        nodes.append(node)
-        return node
+        def start(name: str, overrides: Mapping[str, str], *, log_dir: Path | None = None) -> Node:
+            directory = tmp_path_factory.mktemp(name)
+            node: Node
+            if target == "apache":
+                node = ApacheKafka(directory, overrides=overrides)
+                if log_dir is None:
+                    node.format(tools)
+                else:
+                    shutil.copytree(log_dir, node.data)
+            elif target == "ottla":
+                node = OttlaNode(directory, overrides=overrides)
+                if log_dir is not None:
+                    shutil.copytree(log_dir, node.data / "node-1")
+            else:
+                raise pytest.UsageError(f"OTTLA_ORACLE_TARGET is {target!r}, neither `ottla` nor `apache`")
+            node.spawn()
+            running.callback(node.stop)
+            node.wait_ready()
+            return node
 
-    yield start
-    for node in nodes:
-        node.stop()
+        yield start
 
 
 @pytest.fixture(scope="session")

@@ -50,6 +50,7 @@ class OttlaNode:
         self._output = directory / "ottla.out"
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_dir: Path | None = None
         settings = [part for key, value in (overrides or {}).items() for part in ("--set", f"{key}={value}")]
         self._command = [*(command or ottla_command()), "up", "--port", str(port), "--data", str(self.data), *settings]
         directory.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,9 @@ class OttlaNode:
     @property
     def log_dir(self) -> Path:
         """The directory that holds the partitions: the one with Kafka's `meta.properties`."""
-        return next(self.data.rglob("meta.properties")).parent
+        if self._log_dir is None:
+            self._log_dir = next(self.data.rglob("meta.properties")).parent
+        return self._log_dir
 
     def spawn(self) -> None:
         """Start the process and return at once."""

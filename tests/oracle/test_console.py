@@ -90,7 +90,7 @@ def test_committed_reads_see_plain_records(at_node: At, topic: str) -> None:
 def test_a_record_too_large_for_its_topic_is_refused(at_node: At, topic: str) -> None:
     at_node("kafka-topics", "--create", "--topic", topic, "--config", "max.message.bytes=1000")
     refused = at_node.run("kafka-console-producer", "--topic", topic, stdin="x" * 5000 + "\n")
-    assert "RecordTooLargeException" in refused.err
+    assert "RecordTooLargeException" in refused.printed
     at_node("kafka-console-producer", "--topic", topic, stdin="short\n")
     assert consume(at_node, topic, 1) == ["short"]
 
@@ -98,7 +98,7 @@ def test_a_record_too_large_for_its_topic_is_refused(at_node: At, topic: str) ->
 def test_a_compacted_topic_refuses_records_without_a_key(at_node: At, topic: str) -> None:
     at_node("kafka-topics", "--create", "--topic", topic, "--config", "cleanup.policy=compact")
     refused = at_node.run("kafka-console-producer", "--topic", topic, stdin="keyless\n")
-    assert "InvalidRecordException" in refused.err
+    assert "InvalidRecordException" in refused.printed
     assert at_node("kafka-get-offsets", "--topic", topic).lines == [f"{topic}:0:0"]
 
 

@@ -73,3 +73,11 @@ def test_many_connections_are_served(at_node: At, node: Node, topic: str) -> Non
     answer = load.run("produce", port=node.port, topic=topic, records=1, size=100, max_bytes=1e6, **crowd)
     assert answer["errors"] == 0
     assert ends(at_node, topic) == [answer["requests"]]
+
+
+def test_a_fixed_rate_is_kept(at_node: At, node: Node, topic: str) -> None:
+    at_node("kafka-topics", "--create", "--topic", topic)
+    answer = load.run("produce", port=node.port, topic=topic, records=1, size=100, rate=500, seconds=1, warm=0.2)
+    assert answer["requests"] == 600
+    assert 400 < answer["requests_s"] < 600
+    assert 0 < answer["p50_ms"] <= answer["p99_ms"] <= answer["max_ms"]

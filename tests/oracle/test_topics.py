@@ -117,7 +117,7 @@ def test_health_filters_answer(at_node: At, topic: str, filtering: str) -> None:
 )
 def test_impossible_topics_are_refused(at_node: At, arguments: list[str], error: str, sentence: str) -> None:
     refused = at_node.run("kafka-topics", "--create", *arguments).check(status=1)
-    assert error in refused.err
+    assert error in refused.printed
     assert sentence in refused.out
     assert arguments[1] not in at_node("kafka-topics", "--list").lines
 
@@ -125,21 +125,21 @@ def test_impossible_topics_are_refused(at_node: At, arguments: list[str], error:
 def test_a_second_topic_of_the_same_name_is_refused(at_node: At, topic: str) -> None:
     at_node("kafka-topics", "--create", "--topic", topic)
     refused = at_node.run("kafka-topics", "--create", "--topic", topic).check(status=1)
-    assert "TopicExistsException" in refused.err
+    assert "TopicExistsException" in refused.printed
     assert f"Topic '{topic}' already exists." in refused.out
 
 
 def test_names_that_collide_in_metrics_are_refused(at_node: At) -> None:
     at_node("kafka-topics", "--create", "--topic", "collide.one")
     refused = at_node.run("kafka-topics", "--create", "--topic", "collide_one").check(status=1)
-    assert "InvalidTopicException" in refused.err
+    assert "InvalidTopicException" in refused.printed
     assert "collide" in refused.out
 
 
 def test_partitions_never_shrink(at_node: At, topic: str) -> None:
     at_node("kafka-topics", "--create", "--topic", topic, "--partitions", "3")
     refused = at_node.run("kafka-topics", "--alter", "--topic", topic, "--partitions", "2").check(status=1)
-    assert "InvalidPartitionsException" in refused.err
+    assert "InvalidPartitionsException" in refused.printed
     assert topic in refused.out
     assert "3 partition(s)" in refused.out
 
