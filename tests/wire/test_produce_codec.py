@@ -25,7 +25,7 @@ def read(body: bytes, version: int) -> Request:
     return read_request(buffer, memoryview(buffer), version, 6, 6 + len(body), FAR)
 
 
-names = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=200)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=200)
 partitions = st.builds(
     PartitionProduceData, index=st.integers(0, 2**31 - 1), records=st.binary(max_size=300) | st.binary(min_size=200)
 )
