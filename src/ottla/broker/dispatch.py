@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from struct import Struct
-from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
@@ -86,10 +85,9 @@ class Dispatcher:
     def start_request(
         self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
     ) -> Reply:
-        try:
-            api_key, version, correlation_id, client_id_size = _HEAD(buffer, start)
-        except StructError:
-            raise Malformed("a header of fewer than ten bytes") from None
+        if end - start < 10:
+            raise Malformed("a header of fewer than ten bytes")
+        api_key, version, correlation_id, client_id_size = _HEAD(buffer, start)
         if api_key <= FETCH and not self._on_controller:
             position = start + 10 + (client_id_size if client_id_size > 0 else 0)
             if position >= end:

@@ -49,6 +49,7 @@ class SocketConnection:
         "_handler",
         "_loop",
         "_peer",
+        "_quiet",
         "_queue",
         "_queued_bytes",
         "_reading",
@@ -66,6 +67,7 @@ class SocketConnection:
         self._handler = handler
         self._queue: deque[memoryview | _Span] = deque()
         self._queued_bytes = 0
+        self._quiet = True
         self._reading = False
         self._writing = False
         self._blocked = False
@@ -96,6 +98,7 @@ class SocketConnection:
         if self._queue:
             self._enqueue(memoryview(data), len(data))
             return
+        self._quiet = False
         try:
             sent = self._socket.send(data, socket.MSG_MORE if more else 0)
         except (BlockingIOError, InterruptedError):
@@ -162,9 +165,14 @@ class SocketConnection:
         except OSError:
             self._lose()
             return
-        if size:
-            self._handler.buffer_updated(size)
-        else:
+        if not size:
+            self._lose()
+            return
+        self._quiet = True
+        self._handler.buffer_updated(size)
+        if self._quiet and not self._closed and self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            # The peer sent something and reset the connection at once. libuv stops polling after an error that came
+            # with data, so unless we write, which would fail, nobody would ever tell us.
             self._lose()
 
     def _on_writable(self) -> None:
