@@ -144,7 +144,7 @@ def test_offsets_are_found_by_time(node: NodeProcess, topic: str) -> None:
         [{"value": b"x" * 100, "timestamp": base + number * 10} for number in range(2000)],
         **{"compression.type": "zstd"},
     )
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "unused"})
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     try:
         for wanted, expected in ((base, 0), (base + 1, 1), (base + 9_995, 1000), (base + 19_990, 1999)):
             found = consumer.offsets_for_times([TopicPartition(topic, 0, wanted)], timeout=10)
@@ -158,7 +158,7 @@ def test_offsets_are_found_by_time(node: NodeProcess, topic: str) -> None:
 
 def test_a_consumer_may_begin_in_the_middle_of_a_batch(node: NodeProcess, topic: str) -> None:
     produce_all(node, topic, [{"value": str(n).encode()} for n in range(500)], **{"linger.ms": 100})
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "unused"})
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 321)])
         message = consumer.poll(10)
@@ -170,7 +170,14 @@ def test_a_consumer_may_begin_in_the_middle_of_a_batch(node: NodeProcess, topic:
 
 def test_a_waiting_consumer_hears_of_a_record_at_once(node: NodeProcess, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "unused", "fetch.wait.max.ms": 20_000})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": node.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20_000,
+        }
+    )
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         assert consumer.poll(1) is None
