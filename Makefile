@@ -12,7 +12,7 @@ check: format lint types layers fast
 # Set-up is redone when what it installs has changed, and costs nothing otherwise.
 setup: $(READY)
 
-$(READY): pyproject.toml setup.py constraints.txt src/ottla/records/_native.c
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/ottla/*/_native.c)
 	@echo "setting up $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt pip setuptools
@@ -54,4 +54,4 @@ messages: $(READY)
 	@$(BIN)/python -m tools.codegen
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info src/ottla/records/*.so
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info src/ottla/*/*.so

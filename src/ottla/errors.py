@@ -193,7 +193,7 @@ RETRIABLE = frozenset(
 )
 
 
-MESSAGE_CHARS_MAX = 1_000
+MESSAGE_CHARS_MAX = 8_000
 """Many a sentence repeats what the client wrote, and no string of the protocol may have more than 32,767 bytes."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +11,13 @@ from hypothesis import strategies as st
 
 from ottla.errors import Malformed
 from ottla.model import Uuid
-from ottla.wire.frames import response_frame
+from ottla.wire import _pure
+from ottla.wire._native import find_opening as native_find
+from ottla.wire._native import pack_one as native_pack
+from ottla.wire.frames import request_frame, response_frame
 from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from ottla.wire.produce_codec import FIRST_VERSION, LAST_VERSION, Openings, Request, pack, pack_one, read_request
+from ottla.wire.produce_codec import FIRST_VERSION, LAST_VERSION, Opening, Openings, Request, pack, read_request
 
 VERSIONS = range(FIRST_VERSION, LAST_VERSION + 1)
 FAR = 1000
@@ -84,69 +88,93 @@ def one(name: str, index: int, records: bytes, acks: int = 1) -> ProduceRequest:
     return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic])
 
 
+SIDES = pytest.mark.parametrize("find", [native_find, _pure.find_opening], ids=["native", "pure"])
+Find = Callable[[bytearray, int, int, int, list[dict[bytes, Opening]]], tuple[int, int, Opening, int, int] | None]
+
+
+def framed(body: bytes, version: int, client_id: str | None = "client") -> tuple[bytearray, int, int]:
+    """A frame in the middle of a buffer, where its header begins and where it ends."""
+    frame = request_frame(0, version, 99, client_id, body)
+    return bytearray(b"??" + frame[4:] + b"\xff" * 20), 2, len(frame) - 2
+
+
+def taught(version: int) -> tuple[Openings, int, bytes]:
+    openings = Openings()
+    body = encoded(one("topic", 3, b"first"), version)
+    learned = openings.learn(memoryview(body), version, 0, read(body, version))
+    assert learned > 0
+    return openings, learned, body
+
+
+@SIDES
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [1, 100, 126, 127, 128, 16_382, 16_383, 16_384, 70_000])
-def test_a_known_opening_leads_to_the_same_batch(version: int, size: int) -> None:
-    openings = Openings()
-    first = bytearray(encoded(one("topic", 3, b"first"), version))
-    learned = openings.learn(memoryview(first), version, 0, read(bytes(first), version))
-    assert learned > 0
+def test_a_known_opening_leads_to_the_same_batch(find: Find, version: int, size: int) -> None:
+    openings, learned, _ = taught(version)
     records = b"x" * size
-    body = bytearray(encoded(one("topic", 3, records), version))
-    found = openings.find(body, memoryview(body), version, 0, learned, len(body))
-    assert found is not None
-    opening, start, stop = found
-    assert body[start:stop] == records
-    read_whole = read(bytes(body), version)
-    assert (opening.acks, opening.timeout_ms) == (read_whole.acks, read_whole.timeout_ms)
-    assert (opening.key, opening.head) == (read_whole.topics[0].key, read_whole.topics[0].head)
-    assert opening.partition == read_whole.topics[0].batches[0][0] == 3
+    body = encoded(one("topic", 3, records), version)
+    for client_id in ("client", "", None):
+        buffer, start, end = framed(body, version, client_id)
+        found = find(buffer, start, end, learned, openings.known)
+        assert found is not None
+        assert found[:2] == (version, 99)
+        opening, first, last = found[2:]
+        assert buffer[first:last] == records
+        whole = read(body, version)
+        assert (opening.acks, opening.timeout_ms) == (whole.acks, whole.timeout_ms)
+        assert (opening.key, opening.head) == (whole.topics[0].key, whole.topics[0].head)
+        assert opening.partition == whole.topics[0].batches[0][0] == 3
 
 
+@SIDES
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_opening_is_known_only_for_the_very_same_bytes(version: int) -> None:
-    openings = Openings()
-    first = bytearray(encoded(one("topic", 3, b"first"), version))
-    learned = openings.learn(memoryview(first), version, 0, read(bytes(first), version))
+def test_an_opening_is_known_only_for_the_very_same_bytes(find: Find, version: int) -> None:
+    openings, learned, _ = taught(version)
     for other in (one("topic", 4, b"first"), one("tapir", 3, b"first"), one("topic", 3, b"first", acks=-1)):
-        body = bytearray(encoded(other, version))
-        assert openings.find(body, memoryview(body), version, 0, learned, len(body)) is None
+        buffer, start, end = framed(encoded(other, version), version)
+        assert find(buffer, start, end, learned, openings.known) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_requests_of_another_kind_are_left_to_the_full_reading(version: int) -> None:
+def test_requests_of_another_kind_are_not_learned(version: int) -> None:
     openings = Openings()
-    first = bytearray(encoded(one("topic", 3, b"first"), version))
-    learned = openings.learn(memoryview(first), version, 0, read(bytes(first), version))
     two = one("topic", 3, b"first")
     two.topic_data.append(one("other", 0, b"second").topic_data[0])
     assert openings.learn(memoryview(b""), version, 0, read(encoded(two, version), version)) == 0
     transactional = one("topic", 3, b"first")
     transactional.transactional_id = "mine"
     assert openings.learn(memoryview(b""), version, 0, read(encoded(transactional, version), version)) == 0
-    for damage in range(learned, len(first)):
-        # A length that lies, or anything behind the batch that is not the end.
-        body = bytearray(first)
-        body[damage] ^= 0x41
-        found = openings.find(body, memoryview(body), version, 0, learned, len(body))
-        if found is not None:
-            assert bytes(body[found[1] : found[2]]) == bytes(read(bytes(body), version).topics[0].batches[0][1])
-    assert openings.find(first, memoryview(first), version, 0, learned, learned + 2) is None
 
 
-def test_random_bytes_after_an_opening_find_nothing_that_the_full_reading_would_not() -> None:
-    chance = random.Random(5)
-    openings = Openings()
-    first = bytearray(encoded(one("topic", 3, b"first"), 9))
-    learned = openings.learn(memoryview(first), 9, 0, read(bytes(first), 9))
-    agreed = 0
-    for _ in range(20_000):
-        body = bytearray(first[:learned] + chance.randbytes(chance.randrange(12)))
-        found = openings.find(body, memoryview(body), 9, 0, learned, len(body))
-        if found is not None:
-            agreed += 1
-            assert bytes(body[found[1] : found[2]]) == bytes(read(bytes(body), 9).topics[0].batches[0][1])
-    assert agreed < 20_000
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damaged_requests_find_nothing_that_the_full_reading_would_not(version: int) -> None:
+    """Both sides agree on every damaged frame, and never find a batch that is not there."""
+    chance = random.Random(version)
+    openings, learned, body = taught(version)
+    whole, start, end = framed(body, version)
+    tried = found_some = 0
+    for _ in range(3_000):
+        buffer = bytearray(whole)
+        stop = end
+        kind = chance.randrange(3)
+        if kind == 0:
+            buffer[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            stop = chance.randrange(start, end)
+        else:
+            opening_end = start + 10 + 6 + (1 if version >= 9 else 0) + learned
+            buffer = bytearray(buffer[:opening_end] + chance.randbytes(chance.randrange(14)))
+            stop = len(buffer)
+        found = native_find(buffer, start, stop, learned, openings.known)
+        assert found == _pure.find_opening(buffer, start, stop, learned, openings.known)
+        tried += 1
+        if found is not None and found[0] == version:
+            found_some += 1
+            body_start = start + 16 + (1 if version >= 9 else 0)
+            request = read_request(buffer, memoryview(buffer), version, body_start, stop, FAR)
+            assert bytes(buffer[found[3] : found[4]]) == bytes(request.topics[0].batches[0][1])
+    assert tried == 3_000
+    assert 0 < found_some < tried
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -182,4 +210,5 @@ def test_success_is_packed_as_the_generated_codec_packs_it(version: int, shape: 
     assert pack(version, 77, [(head, iter(outcomes)) for head, outcomes in topics]) == expected
     if shape == [1]:
         head, [outcome] = topics[0]
-        assert pack_one(version, 77, head, *outcome) == expected
+        assert native_pack(version, 77, head, *outcome) == expected
+        assert _pure.pack_one(version, 77, head, *outcome) == expected

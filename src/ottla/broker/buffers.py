@@ -44,9 +44,8 @@ class ReceiveBuffers:
         is spent. Who has been given one is given the rest when he needs it: if those who have part of their frame had
         to wait for each other, all would wait for ever."""
         promised = self._promised.pop(id(buffer), 0)
-        if not promised:
-            if 0 <= self._private_bytes_max < self.private_bytes + wanted:
-                return None
+        if not promised and 0 <= self._private_bytes_max < self.private_bytes + wanted:
+            return None
         if wanted > promised:
             self.private_bytes += wanted - promised
             promised = wanted

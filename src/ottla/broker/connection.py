@@ -322,14 +322,17 @@ class ClientConnection:
     def _settle(self, missing: int) -> None:
         """Decide what becomes of the buffer: `missing` is the size of the frame whose beginning it holds, if known."""
         buffer, view = self._buffer, self._view
-        if buffer is None or self._paused:
-            return  # If paused, whole requests may be waiting in it.
+        if buffer is None:
+            return
         assert view is not None
         start, end = self._start, self._end
         left = end - start
         if left <= STASH_BYTES_MAX:
+            # If paused, whole requests may be among them: `_resume` takes them up again.
             self._stash = bytes(view[start:end])
             self._release_buffer()
+            return
+        if self._paused:
             return
         if start and start + missing > len(buffer):
             buffer[:left] = buffer[start:end]
@@ -446,6 +449,8 @@ class ClientConnection:
             self._paused = False
             assert self._transport is not None
             self._transport.resume_reading()
+            if self._stash:
+                self.get_buffer()
             self._process()
 
     def _forget(self) -> None:

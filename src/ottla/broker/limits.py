@@ -14,7 +14,7 @@ REQUEST_BYTES_MAX = 8 * 1024 * 1024
 ELEMENTS_MAX = 20_000
 """Elements of all arrays of a request, nested ones and tagged fields included. More, and the connection is closed."""
 
-AUTO_CREATED_MAX = 250
+AUTO_CREATED_MAX = 100
 """Topics that one Metadata request creates; it says of the others that they are unknown, and creates them when asked
 again, as clients do."""
 

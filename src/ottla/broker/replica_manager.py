@@ -122,21 +122,16 @@ class ReplicaManager:
         if not appended.duplicate:
             meters.messages_in.value += appended.last_offset - appended.first_offset + 1
             meters.bytes_in.value += len(batch)
-            self._on_appended(partition)
+            # With `flush.messages` a record counts only after its fsync: it waits at the gate, as do those after it.
+            if not partition.gated:
+                end_offset = log.log_end_offset
+                if end_offset - log.recovery_point >= log.config.flush_messages:
+                    partition.gated = True
+                    self.flush(partition)
+                else:
+                    partition.durable_offset = end_offset
+                    self._on_durable(partition)
         return appended
-
-    def _on_appended(self, partition: HostedPartition) -> None:
-        """With `flush.messages` a record counts only after its fsync: it waits at the gate, as do those after it."""
-        log = partition.log
-        if partition.gated:
-            return
-        end_offset = log.log_end_offset
-        if end_offset - log.recovery_point >= log.config.flush_messages:
-            partition.gated = True
-            self.flush(partition)
-        else:
-            partition.durable_offset = end_offset
-            self._on_durable(partition)
 
     def _on_durable(self, partition: HostedPartition) -> None:
         """The durable offset moved: our own log end, as far as replication is concerned."""

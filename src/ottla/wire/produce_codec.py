@@ -15,7 +15,22 @@ from typing import NamedTuple
 
 from ottla.errors import Malformed
 from ottla.model import Uuid
+from ottla.wire._hot import find_opening, pack_one
 from ottla.wire.primitives import read_unsigned_varint, skip_tagged_fields, unsigned_varint
+
+__all__ = [
+    "FIRST_VERSION",
+    "LAST_VERSION",
+    "Opening",
+    "Openings",
+    "Request",
+    "TopicBatches",
+    "TopicKey",
+    "find_opening",
+    "pack",
+    "pack_one",
+    "read_request",
+]
 
 FIRST_VERSION = 3
 """Older ones carry message formats that Kafka 4 refuses; they are advertised only for the sake of old librdkafka."""
@@ -30,16 +45,7 @@ _I16 = Struct(">h").unpack_from
 _I32 = Struct(">i").unpack_from
 _ACKS_TIMEOUT = Struct(">hi").unpack_from
 _INDEX_SIZE = Struct(">ii").unpack_from
-_NO_TAGS = bytes(3)
-"""Of the partition, of its topic and of the request."""
-
 _HEAD = Struct(">ii").pack
-_HEAD_ONE = Struct(">iii").pack
-_HEAD_ONE_FLEXIBLE = Struct(">iiBB").pack
-_TAIL_3 = Struct(">ihqq4x").pack
-_TAIL_5 = Struct(">ihqqq4x").pack
-_TAIL_8 = Struct(">ihqqqih4x").pack
-_TAIL_9 = Struct(">ihqqqB8x").pack
 _PARTITION_3 = Struct(">ihqq").pack
 _PARTITION_5 = Struct(">ihqqq").pack
 _PARTITION_8 = Struct(">ihqqqih").pack
@@ -80,56 +86,33 @@ class Opening(NamedTuple):
 class Openings:
     """The openings seen so far, by version and bytes."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("known",)
 
     def __init__(self) -> None:
-        self._known: list[dict[bytes, Opening]] = [{} for _ in range(LAST_VERSION + 1)]
+        self.known: list[dict[bytes, Opening]] = [{} for _ in range(LAST_VERSION + 1)]
 
-    def find(
-        self, buffer: bytearray, view: memoryview, version: int, position: int, size: int, end: int
-    ) -> tuple[Opening, int, int] | None:
-        """The opening of `size` bytes at `position`, and where the batch behind it lies.
+    def find(self, buffer: bytearray, start: int, end: int, size: int) -> tuple[int, int, Opening, int, int] | None:
+        """For the request frame in `buffer[start:end]`, of which `size` bytes after the header are its opening:
+        version, correlation id, opening, and where the batch behind it begins and ends.
 
-        None if it is not known, or if the request holds anything else than that batch.
+        None if the opening is not known, or if the request holds anything else than that batch. Written out, and
+        compiled, in `_hot`: the dispatcher calls that directly.
         """
-        opening = self._known[version].get(bytes(view[position : position + size]))
-        start = position + size
-        if opening is None or start + 4 > end:
-            return None
-        if version >= 9:
-            low, high = buffer[start], buffer[start + 1]
-            if low >= 0x80 and high < 0x80:
-                length = low & 0x7F | high << 7
-                start += 2
-            else:
-                try:
-                    length, start = read_unsigned_varint(buffer, start)
-                except Malformed:
-                    return None
-            stop = start + length - 1
-            if stop <= start or stop + 3 != end or buffer[stop:end] != _NO_TAGS:
-                return None
-        else:
-            (length,) = _I32(buffer, start)
-            start += 4
-            stop = start + length
-            if length <= 0 or stop != end:
-                return None
-        return opening, start, stop
+        return find_opening(buffer, start, end, size, self.known)
 
     def learn(self, view: memoryview, version: int, position: int, request: Request) -> int:
-        """Remember how `request` begins, if it is of the plain kind; the size of its opening, or 0."""
+        """Remember how `request`, whose body is at `position`, begins, if it is of the plain kind; the size of its
+        opening, or 0."""
         if request.transactional or len(request.topics) != 1 or len(request.topics[0].batches) != 1:
             return 0
         topic = request.topics[0]
-        index = topic.batches[0][0]
         # Before the topic: the absent transactional id, acks, timeout and the count of topics. After it: the index.
         size = (8 if version >= 9 else 12) + len(topic.head) + 4
-        known = self._known[version]
+        known = self.known[version]
         if len(known) >= OPENINGS_MAX:
             known.clear()
         known[bytes(view[position : position + size])] = Opening(
-            request.acks, request.timeout_ms, topic.key, index, topic.head
+            request.acks, request.timeout_ms, topic.key, topic.batches[0][0], topic.head
         )
         return size
 
@@ -221,33 +204,6 @@ def _count(buffer: bytearray, p: int, end: int, flexible: bool) -> tuple[int, in
     if not 0 <= count <= end - p:
         raise Malformed("a produce request lies about its length")
     return count, p
-
-
-def pack_one(
-    version: int,
-    correlation_id: int,
-    head: bytes,
-    index: int,
-    base_offset: int,
-    append_time_ms: int,
-    log_start_offset: int,
-) -> bytes:
-    """The frame that answers a request of one partition with success."""
-    if version >= 9:
-        return b"".join(
-            (
-                _HEAD_ONE_FLEXIBLE(45 + len(head), correlation_id, 0, 2),
-                head,
-                _TAIL_9(index, 0, base_offset, append_time_ms, log_start_offset, 1),
-            )
-        )
-    if version >= 8:
-        tail = _TAIL_8(index, 0, base_offset, append_time_ms, log_start_offset, 0, -1)
-    elif version >= 5:
-        tail = _TAIL_5(index, 0, base_offset, append_time_ms, log_start_offset)
-    else:
-        tail = _TAIL_3(index, 0, base_offset, append_time_ms)
-    return b"".join((_HEAD_ONE(8 + len(head) + len(tail), correlation_id, 1), head, tail))
 
 
 Success = tuple[int, int, int, int]

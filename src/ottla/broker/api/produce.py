@@ -38,7 +38,7 @@ _WITHOUT_LOG_START = frozenset(
 )
 """Refusals with which Kafka does not tell where the log starts; with all others of a partition that is here it does."""
 
-_openings = Openings()
+openings = Openings()
 """Shared by all connections, and by all nodes of a process: an opening means the same everywhere."""
 
 
@@ -181,16 +181,9 @@ def start(
     """Phase one: append everything. `position` is where the body begins; bytes at and after `end` are not ours."""
     replicas = services.replicas
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
-    if connection.opening_size:
-        found = _openings.find(buffer, view, version, position, connection.opening_size, end)
-        if found is not None:
-            opening, first, last = found
-            hosted = hosts.get(opening.key)
-            partition = hosted.partitions.get(opening.partition) if hosted is not None else None
-            if partition is not None and -1 <= opening.acks <= 1:
-                return _append_one(services, version, correlation_id, opening, partition, view[first:last])
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
-    connection.opening_size = _openings.learn(view, version, position, request)
+    # Refused acks, and what else cannot succeed, are not worth a shorter way.
+    connection.opening_size = openings.learn(view, version, position, request) if -1 <= request.acks <= 1 else 0
     answer = Answer(services, version, correlation_id, request.acks, request.timeout_ms)
     budget: DecompressionBudget | None = None
     if len(request.topics) != 1 or len(request.topics[0].batches) != 1:
@@ -216,18 +209,17 @@ def start(
     return answer.reply()
 
 
-def _append_one(
-    services: Services,
-    version: int,
-    correlation_id: int,
-    opening: Opening,
-    partition: HostedPartition,
-    batch: memoryview,
-) -> Reply:
-    """The request that producers send most: one batch for one partition, which begins like one seen before."""
+def start_known(services: Services, version: int, correlation_id: int, opening: Opening, batch: memoryview) -> Reply:
+    """Phase one of the request that producers send most: one batch for one partition, which begins like one seen
+    before (`openings`)."""
     acks, timeout_ms, key, index, head = opening
+    replicas = services.replicas
+    hosted = replicas.by_id.get(key) if version >= 13 else replicas.by_name.get(key)  # type: ignore[arg-type]
+    partition = hosted.partitions.get(index) if hosted is not None else None
     try:
-        info = services.replicas.produce(partition, batch, acks, version)
+        if partition is None:
+            raise KafkaError(services.missing_partition(key))
+        info = replicas.produce(partition, batch, acks, version)
     except KafkaError as error:
         answer = Answer(services, version, correlation_id, acks, timeout_ms)
         answer.topic(head, key).append(answer.refused(index, partition, error, len(batch)))
