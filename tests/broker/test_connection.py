@@ -105,6 +105,16 @@ class Echo:
         self.crashes.append(error)
 
 
+class Slow(Echo):
+    """Every request takes a while."""
+
+    def start_request(
+        self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
+    ) -> Reply:
+        self.time_s += 0.0015
+        return super().start_request(connection, buffer, view, start, end)
+
+
 def connect(service: Echo) -> tuple[ClientConnection, Wire]:
     wire = Wire()
     connection = ClientConnection(service, "PLAINTEXT")
@@ -280,3 +290,37 @@ def test_a_lost_connection_gives_its_buffer_back_and_forgets_its_replies() -> No
     assert service.buffers.private_bytes == 0
     service.deferred[0][0].resolve(b"late")
     assert not wire.sent
+
+
+def test_a_long_turn_ends_and_goes_on_after_the_others() -> None:
+    service = Slow()
+    connection, wire = connect(service)
+    frames = b"".join(b"\0\0\0\x08echo%04d" % number for number in range(60))
+    feed(connection, frames)
+    assert len(service.frames) < 60
+    assert not wire.reading
+    while service.later:
+        service.later.pop()()
+    assert len(service.frames) == 60
+    assert wire.reading
+    assert bytes(wire.sent) == b"".join(b"echo%04d" % number for number in range(60))
+
+
+def test_those_who_have_begun_a_large_frame_can_finish_it() -> None:
+    """The budget is given out by whole frames: if all held a part and waited for more, all would wait for ever."""
+    service = Echo(private_bytes_max=4 * POOLED_BYTES)
+    frame = (3 * POOLED_BYTES).to_bytes(4, "big") + b"e" * 3 * POOLED_BYTES
+    first, first_wire = connect(service)
+    second, second_wire = connect(service)
+    for connection in (first, second):
+        room = connection.get_buffer()
+        room[:] = frame[: len(room)]
+        connection.buffer_updated(len(room))
+    assert first_wire.reading
+    assert not second_wire.reading
+    feed(first, frame[POOLED_BYTES:])
+    assert len(service.frames) == 1
+    assert second_wire.reading
+    feed(second, frame[POOLED_BYTES:])
+    assert len(service.frames) == 2
+    assert service.buffers.private_bytes == 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.config.key import ConfigKey, ConfigValue, InvalidConfig, Type, format_number, format_value, parse_value
-from ottla.errors import ErrorCode
+from ottla.errors import MESSAGE_CHARS_MAX, ErrorCode
 
 
 def parse(kind: Type, text: str) -> ConfigValue:
@@ -60,7 +60,10 @@ def test_text_that_java_refuses(kind: Type, text: str, reason: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse(kind, text)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
-    assert refused.value.message == f"Invalid value {text} for configuration k: {reason}"
+    message = f"Invalid value {text} for configuration k: {reason}"
+    assert refused.value.message == (
+        message if len(message) <= MESSAGE_CHARS_MAX else f"{message[:MESSAGE_CHARS_MAX]}…"
+    )
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mod
     return module
 
 
-def refusal(batch: bytes | bytearray, rules: ValidationRules | None = None, **options: bool) -> KafkaError:
+def refusal(batch: bytes | bytearray, rules: ValidationRules | None = None, *, zstd_allowed: bool = True) -> KafkaError:
     with pytest.raises(KafkaError) as caught:
-        validate_produced(memoryview(bytearray(batch)), rules or ValidationRules(), NOW, **options)
+        validate_produced(memoryview(bytearray(batch)), rules or ValidationRules(), NOW, zstd_allowed=zstd_allowed)
     return caught.value
 
 
@@ -434,3 +434,14 @@ def test_a_batch_within_a_larger_buffer_is_patched_where_it_lies() -> None:
     validate_produced(memoryview(frame)[4:-4], rules, NOW + 5)
     assert frame[:4] + frame[-4:] == b"headtail"
     assert struct.unpack_from(">q", frame, 4 + 35) == (NOW + 5,)
+
+
+def test_the_batches_of_a_request_share_what_they_may_unpack_to() -> None:
+    budget = validate.DecompressionBudget(100_000)
+    packed = plain_batch(1, value=bytes(60_000), codec=CompressionType.GZIP)
+    validate_produced(memoryview(packed), ValidationRules(), NOW, budget=budget)
+    assert 30_000 < budget.left < 41_000
+    with pytest.raises(KafkaError) as caught:
+        validate_produced(memoryview(packed), ValidationRules(), NOW, budget=budget)
+    assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert budget.left == 0

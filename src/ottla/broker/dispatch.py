@@ -125,9 +125,7 @@ class Dispatcher:
                 raise CloseConnection(f"version {version} of {APIS[api_key].name} is not served")
         return self._start_other(connection, bytes(view[start:end]), api_key, version)
 
-    def _start_known(
-        self, found: tuple[int, int, Opening, int, int], view: memoryview, frame_bytes: int
-    ) -> Reply:
+    def _start_known(self, found: tuple[int, int, Opening, int, int], view: memoryview, frame_bytes: int) -> Reply:
         version, correlation_id, opening, first, last = found
         requests = self._produce_requests
         requests.value = count = requests.value + 1

@@ -36,6 +36,9 @@ FIRST_VERSION = 3
 """Older ones carry message formats that Kafka 4 refuses; they are advertised only for the sake of old librdkafka."""
 LAST_VERSION = 13
 
+OPENING_TOPIC_BYTES_MAX = 256
+"""The longest legal name, with its length and the count of partitions."""
+
 OPENINGS_MAX = 4096
 """Openings of one version remembered; then all of them are forgotten and learned again."""
 
@@ -106,6 +109,8 @@ class Openings:
         if request.transactional or len(request.topics) != 1 or len(request.topics[0].batches) != 1:
             return 0
         topic = request.topics[0]
+        if len(topic.head) > OPENING_TOPIC_BYTES_MAX:
+            return 0  # No topic has so long a name, and a stranger could have thousands of them remembered.
         # Before the topic: the absent transactional id, acks, timeout and the count of topics. After it: the index.
         size = (8 if version >= 9 else 12) + len(topic.head) + 4
         known = self.known[version]

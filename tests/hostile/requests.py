@@ -1,0 +1,84 @@
+"""Sound requests of every API and version that the node serves, to be spoilt.
+
+Two kinds: drawn from the schemas by Hypothesis, and those that really reach the log, the sessions and the metadata.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from ottla.broker.api import HANDLERS
+from ottla.wire.apis import APIS
+from ottla.wire.message import Message
+from ottla.wire.messages import fetch_request, list_offsets_request, metadata_request, produce_request
+from tests.wire.strategies import messages
+
+from .canary import batch_of
+from .harness import VICTIM_TOPIC
+
+SERVED = [
+    (key, version) for key in sorted(HANDLERS) for version in range(APIS[key].first_version, APIS[key].last_version + 1)
+]
+"""Every API that the node serves, in every version."""
+
+
+@cache
+def drawn(key: int, version: int, count: int) -> tuple[bytes, ...]:
+    """The bodies of `count` requests or so; always the same ones."""
+    owner = APIS[key].request
+    bodies: dict[bytes, None] = {}
+
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(messages(owner, version))
+    def draw(message: Message) -> None:
+        tame(message)
+        bodies[message.encode(version)] = None
+
+    draw()
+    return tuple(bodies)
+
+
+def tame(message: Message) -> None:
+    """Nothing that would make the node wait, or change what other tests look at."""
+    for name in ("max_wait_ms", "timeout_ms"):
+        if hasattr(message, name):
+            setattr(message, name, 0)
+    if hasattr(message, "validate_only"):
+        message.validate_only = True
+
+
+def meaningful(key: int, version: int) -> bytes | None:
+    """A request that finds what it asks for."""
+    made: Message
+    if key == 0:
+        partition = produce_request.PartitionProduceData(index=0, records=batch_of(b"one", b"two"))
+        topic = produce_request.TopicProduceData(name=VICTIM_TOPIC, partition_data=[partition])
+        made = produce_request.ProduceRequest(acks=1, timeout_ms=0, topic_data=[topic])
+        return made.encode(version) if version <= 12 else None
+    if key == 1:
+        if version > 12:
+            return None
+        wanted = fetch_request.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        made = fetch_request.FetchRequest(
+            max_wait_ms=0,
+            session_epoch=-1,
+            topics=[fetch_request.FetchTopic(topic=VICTIM_TOPIC, partitions=[wanted])],
+        )
+        return made.encode(version)
+    if key == 2:
+        asked = list_offsets_request.ListOffsetsPartition(partition_index=0, timestamp=5)
+        topics = [list_offsets_request.ListOffsetsTopic(name=VICTIM_TOPIC, partitions=[asked])]
+        return list_offsets_request.ListOffsetsRequest(topics=topics).encode(version)
+    if key == 3:
+        named = [metadata_request.MetadataRequestTopic(name=VICTIM_TOPIC)]
+        return metadata_request.MetadataRequest(topics=named, allow_auto_topic_creation=version < 4).encode(version)
+    return None

@@ -1,0 +1,217 @@
+"""Small questions with large answers, and sound requests that decode into very much: what each may cost is bounded.
+
+For every array of every request there is one with as many elements as are allowed, and one with more. The measure is
+the processor time of the event loop's thread, which other work on the machine does not change, and the peak of the
+node's memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.broker.api import HANDLERS
+from ottla.broker.limits import AUTO_CREATED_MAX, DESCRIBED_CONFIGS_MAX, ELEMENTS_MAX
+from ottla.errors import ErrorCode
+from ottla.model import Uuid
+from ottla.wire.apis import APIS
+from ottla.wire.message import Message
+from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse
+from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.messages.fetch_response import FetchResponse
+from ottla.wire.messages.get_telemetry_subscriptions_request import GetTelemetrySubscriptionsRequest
+from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.metadata_response import MetadataResponse
+from ottla.wire.schema import Field, fields_of
+
+from .canary import produce
+from .harness import VICTIM_TOPIC, Target, exchange, frame
+
+LOOP_S_MAX = 0.4
+"""Twice what a request ought to take: processors differ."""
+PEAK_MB_MAX = 64
+
+Path = tuple[str, ...]
+
+
+def arrays(owner: type[Message], version: int, before: Path = ()) -> Iterator[Path]:
+    """Every array of a message, those within others included."""
+    for field in fields_of(owner):
+        if field.is_array and version in field.versions and version not in field.tagged:
+            yield (*before, field.name)
+            if field.struct is not None:
+                yield from arrays(field.struct, version, (*before, field.name))
+
+
+def scalar(field: Field, number: int) -> object:
+    """A value; names and numbers of things are all different."""
+    if field.kind == "string":
+        return f"t{number}" if "name" in field.name or field.name == "topic" else "x"
+    if field.kind == "uuid":
+        return number.to_bytes(16, "big")
+    if field.kind in ("bytes", "records"):
+        return b""
+    if field.kind == "bool":
+        return True  # Also `validate_only`, so that nothing changes.
+    if field.name in ("partition", "partition_index", "index"):
+        return number
+    return 2 if field.name == "resource_type" else 1
+
+
+def crowded(owner: type[Message], version: int, path: Path, count: int, number: int = 0) -> Message:
+    """A message with `count` elements in the array at `path`, and one in each that holds it."""
+    values: dict[str, object] = {}
+    for field in fields_of(owner):
+        if version not in field.versions or version in field.tagged:
+            continue
+        if not field.is_array:
+            if field.struct is None:
+                values[field.name] = scalar(field, number)
+        elif path and path[0] == field.name:
+            numbers = range(count if len(path) == 1 else 1)
+            if field.struct is None:
+                values[field.name] = [scalar(field, n) for n in numbers]
+            else:
+                values[field.name] = [crowded(field.struct, version, path[1:], count, n) for n in numbers]
+    return owner(**values)
+
+
+CROWDED = [(key, path) for key in sorted(HANDLERS) for path in arrays(APIS[key].request, APIS[key].last_version)]
+
+
+def name_of(value: object) -> str:
+    return APIS[value].name if isinstance(value, int) else ".".join(value) if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize(("key", "path"), CROWDED, ids=name_of)
+def test_as_many_elements_as_are_allowed_cost_little(target: Target, key: int, path: Path) -> None:
+    version = APIS[key].last_version
+    request = crowded(APIS[key].request, version, path, ELEMENTS_MAX - len(path))
+    with target.costing() as cost:
+        answer = target.outcome(frame(key, version, request.encode(version)), timeout_s=60)
+    assert answer is not None
+    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].peak_mb < PEAK_MB_MAX
+
+
+def test_more_elements_than_are_allowed_hang_up(target: Target) -> None:
+    for key, path in CROWDED[::4]:
+        version = APIS[key].last_version
+        request = crowded(APIS[key].request, version, path, ELEMENTS_MAX + 1)
+        with target.costing() as cost:
+            assert target.outcome(frame(key, version, request.encode(version))) is None, (APIS[key].name, path)
+        assert cost[0].loop_s < 0.1
+        assert cost[0].peak_mb < 16
+
+
+def test_tagged_fields_are_elements(target: Target) -> None:
+    tags = tuple((1000 + number, b"") for number in range(ELEMENTS_MAX + 1))
+    for key in (1, 3, 18):
+        version = APIS[key].last_version
+        request = APIS[key].request()
+        request.unknown_tagged_fields = tags
+        assert target.outcome(frame(key, version, request.encode(version))) is None
+
+
+def test_a_topic_is_described_once_however_often_it_is_asked_for(target: Target) -> None:
+    asked = [MetadataRequestTopic(name=VICTIM_TOPIC) for _ in range(10_000)]
+    with target.client() as client:
+        answer = client.call(MetadataRequest(topics=asked), MetadataResponse)
+    assert [topic.name for topic in answer.topics] == [VICTIM_TOPIC]
+
+
+def test_one_request_creates_so_many_topics_and_no_more(target: Target) -> None:
+    asked = [MetadataRequestTopic(name=f"auto-{number}") for number in range(AUTO_CREATED_MAX + 50)]
+    with target.client() as client, target.costing() as cost:
+        answer = client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True), MetadataResponse)
+    codes = [topic.error_code for topic in answer.topics]
+    assert codes.count(ErrorCode.NONE) == AUTO_CREATED_MAX
+    assert codes.count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 50
+    assert cost[0].loop_s < LOOP_S_MAX
+
+
+@pytest.mark.parametrize(("kind", "name"), [(2, VICTIM_TOPIC), (4, "1"), (32, "group"), (16, "metrics")])
+def test_configs_are_described_up_to_a_limit(target: Target, kind: int, name: str) -> None:
+    resources = [
+        DescribeConfigsResource(
+            resource_type=kind,
+            resource_name=name if kind in (2, 4) else f"{name}-{number}",
+            configuration_keys=None,
+        )
+        for number in range(ELEMENTS_MAX - 1)
+    ]
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    with target.client() as client, target.costing() as cost:
+        answer = client.call(request, DescribeConfigsResponse)
+    described = sum(len(result.configs) for result in answer.results)
+    assert described <= DESCRIBED_CONFIGS_MAX + 500
+    assert answer.results[-1].error_code == ErrorCode.POLICY_VIOLATION
+    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].peak_mb < PEAK_MB_MAX
+
+
+def test_a_partition_is_fetched_once_however_often_it_is_asked_for(target: Target) -> None:
+    wanted = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000) for _ in range(15_000)]
+    request = FetchRequest(max_wait_ms=0, session_epoch=0, topics=[FetchTopic(topic=VICTIM_TOPIC, partitions=wanted)])
+    with target.client() as client:
+        answer = client.call(request, FetchResponse, 12)
+    assert len(answer.responses[0].partitions) == 1
+
+
+def test_sessions_remember_only_so_much(target: Target) -> None:
+    """Sessions of very many partitions, which need not exist: then clients get none, and memory stays where it is."""
+    sessions: list[int] = []
+    wanted = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=10) for n in range(19_000)]
+    request = FetchRequest(max_wait_ms=0, session_epoch=0, topics=[FetchTopic(topic="nowhere", partitions=wanted)])
+    with target.client() as client, target.costing() as cost:
+        data, _ = client.frame(request, 12)
+        for _ in range(14):
+            client.send_raw(data)
+            sessions.append(int.from_bytes(client.receive_frame()[11:15], "big"))
+    assert sum(session != 0 for session in sessions) == 10
+    assert cost[0].peak_mb < 120
+    # Who cannot have a session is served all the same; the others are closed, so as to leave the node as it was.
+    with target.client() as client:
+        for session in sessions:
+            client.call(FetchRequest(max_wait_ms=0, session_id=session, session_epoch=-1), FetchResponse, 12)
+
+
+def test_strangers_with_long_names_do_not_fill_the_memory(target: Target) -> None:
+    """The node remembers clients that ask what to measure; not the 32 kB that each calls itself."""
+    from ottla.wire.frames import request_frame
+
+    name = "n" * 32_000
+    with target.connect() as sock, target.costing() as cost:
+        for number in range(1, 1500):
+            request = GetTelemetrySubscriptionsRequest(client_instance_id=Uuid(number.to_bytes(16, "big")))
+            assert exchange(sock, request_frame(71, 0, number, name, request.encode(0))) is not None
+    assert cost[0].peak_mb < 16
+
+
+def test_produce_to_topics_with_endless_names_leaves_nothing_behind(target: Target) -> None:
+    with target.client() as client, target.costing() as cost:
+        for number in range(1000):
+            name = f"{number:05}" + "x" * 32_000
+            assert produce(client, name, b"")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert cost[0].peak_mb < 16
+
+
+def test_one_connection_takes_turns_with_the_others(target: Target) -> None:
+    """Requests that take long, pipelined: between any two of them the canary is served."""
+    request = crowded(APIS[3].request, 12, ("topics",), 3000)
+    request.allow_auto_topic_creation = False  # type: ignore[attr-defined]
+    data = frame(3, 12, request.encode(12)) * 60
+    target.mark()
+    with target.connect() as sock:
+        sock.settimeout(60)
+        sock.sendall(data[: len(data) // 2])
+        sock.sendall(data[len(data) // 2 :])
+        for _ in range(60):
+            assert exchange(sock, b"") is not None
+    time.sleep(0.05)
+    figures = target.mark()
+    print(f"canary {figures}")
+    assert figures["max_ms"] < 400
