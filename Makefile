@@ -41,7 +41,7 @@ test: $(READY) lint types layers
 
 # Apache Kafka itself as the judge: its tools drive our node and read our files. Needs Java and Maven.
 oracle: $(READY)
-	@$(BIN)/pytest -q -m oracle tests/oracle
+	@$(BIN)/pytest -q -m oracle
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks
@@ -49,9 +49,10 @@ bench: $(READY)
 run: $(READY)
 	@$(BIN)/ottla up
 
-# Write the protocol's messages anew from the definitions in Apache Kafka's jars.
+# Write the protocol's messages anew from the definitions in Apache Kafka's jars. Needs Java and Maven.
 messages: $(READY)
-	@$(BIN)/python -m tools.codegen
+	@$(BIN)/python -c "from tests.oracle.apache_kafka import classpath; classpath()"
+	@$(BIN)/python -m tools.codegen .cache/oracle/kafka-4.3.1
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info src/ottla/*/*.so

@@ -49,6 +49,10 @@ class PartitionLeader:
         """`replica` (a follower, or ourselves) now holds everything before `offset`."""
         assert replica in self.replicas  # The fetch handler turned strangers away.
         self.end_offsets[replica] = offset
+        if len(self.isr) == 1 and replica == self.replica_id and self.has_min_isr and offset > self.high_watermark:
+            # Alone in sync: what we hold is committed. Every append of an unreplicated partition comes this way.
+            self.high_watermark = offset
+            return (HighWatermarkAdvanced(offset),)
         return self._advance()
 
     def on_partition(self, partition_epoch: int, replicas: tuple[int, ...], isr: frozenset[int]) -> Sequence[Effect]:

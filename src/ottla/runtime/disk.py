@@ -18,6 +18,8 @@ from ottla.runtime.seams import Buffer, DiskError
 
 READ_AHEAD_BYTES = 128 * 1024
 """What the kernel's read-ahead brings in at a time, about."""
+PREFETCH_AHEAD_BYTES = 16 * 1024 * 1024
+"""How much more than it was asked for a prefetch has the device begin to read."""
 CACHE_PROBES = 4
 """How many places of a span are looked at to guess whether it is in the page cache: what was evicted was so in bulk."""
 
@@ -117,7 +119,8 @@ class SystemFile:
     def prefetch(self, position: int, size: int) -> None:
         fd = self.handle.fd
         try:
-            os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
+            # Whoever reads cold bytes will want the next ones too: let the device fetch them while these are sent.
+            os.posix_fadvise(fd, position, size + PREFETCH_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
             for at in range(position, position + size, READ_AHEAD_BYTES):
                 os.pread(fd, 1, at)
             os.pread(fd, 1, position + size - 1)
