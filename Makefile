@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# What the compiled functions could change: run a second time without them.
+USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests/behaviour tests/seams tests/log tests/clients
 
 .PHONY: check setup format lint types layers fast test oracle bench run messages clean
 
@@ -38,6 +40,7 @@ fast: $(READY)
 
 test: $(READY) lint types layers
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not oracle"
+	@OTTLA_PURE=1 $(BIN)/pytest -q -n $(WORKERS) -m "not oracle and not slow" $(USES_NATIVE)
 
 # Apache Kafka itself as the judge: its tools drive our node and read our files. Needs Java and Maven.
 oracle: $(READY)

@@ -42,6 +42,8 @@ def test_a_refusal_of_the_system_is_a_disk_error_that_names_the_path(tmp_path: P
     file = SystemDisk().open(str(tmp_path / "log"), create=True)
     file.close()
     with pytest.raises(DiskError, match="log is closed"):
+        file.read(0, 1)
+    with pytest.raises(DiskError, match="cannot write"):
         file.write(0, b"x")
     with pytest.raises(DiskError, match="cannot open"):
         SystemDisk().open(str(tmp_path))

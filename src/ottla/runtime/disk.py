@@ -44,11 +44,13 @@ class Handle:
 
 
 class SystemFile:
-    __slots__ = ("_handle", "_path")
+    __slots__ = ("_fd", "_handle", "_path")
 
     def __init__(self, path: str, handle: Handle) -> None:
         self._path = path
         self._handle: Handle | None = handle
+        self._fd = handle.fd
+        """The handle's, or -1 when the file is closed: then the system refuses whatever is tried."""
 
     @property
     def path(self) -> str:
@@ -80,7 +82,7 @@ class SystemFile:
             _refuse("read", self._path, error)
 
     def write(self, position: int, data: Buffer) -> None:
-        fd = self.handle.fd
+        fd = self._fd
         try:
             written = os.pwrite(fd, data, position)
             if written < len(data):
@@ -135,6 +137,7 @@ class SystemFile:
 
     def close(self) -> None:
         self._handle = None
+        self._fd = -1
 
 
 class SystemDisk:
