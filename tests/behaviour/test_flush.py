@@ -162,3 +162,20 @@ def test_a_failed_sync_is_the_end_of_its_disk(client: Client, disk: HeldDisk, ca
     answer = client.produce(topic, batch(b"lost"), timeout_ms=15_000)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     assert client.is_hung_up()
+
+
+def test_a_topic_deleted_during_its_sync_takes_nothing_else_with_it(client: Client, disk: HeldDisk) -> None:
+    topic = client.create_topic(FLUSHED, flush_messages="1")
+    other = client.create_topic("other")
+    disk.close_gate()
+    with client.another() as producer:
+        sent = producer.send(producer.produce_request(topic, batch(b"doomed"), timeout_ms=15_000), 13)
+        disk.wait_for_a_sync()
+        client.delete_topic(topic)
+        refused = produced(producer.receive(ProduceResponse, 13, sent))
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        disk.open_gate()
+        eventually(lambda: disk.syncs, lambda syncs: syncs == 1)
+    assert client.append(other, b"still served") == 0
+    again = client.create_topic(FLUSHED, flush_messages="1")
+    assert client.append(again, b"a new beginning") == 0

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
+from ottla.log import LogConfig
+from ottla.metadata.images import PartitionImage
 from ottla.model import TopicPartition
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
@@ -120,3 +122,25 @@ async def test_a_topic_config_takes_effect_while_the_node_runs() -> None:
         assert answer.responses[0].error_code == 0
         refused = await it.client.ask(produce(b"too large by now"), ProduceResponse, 12)
         assert refused.responses[0].partition_responses[0].error_code == 10
+
+
+async def test_a_new_leadership_does_not_jump_the_flush_gate() -> None:
+    """What an earlier leadership left unsynced becomes readable only after its fsync, under the new one too."""
+    async with stage() as it:
+        await it.create()
+        await it.produce(b"unsynced")
+        replicas = it.node.services.replicas
+        partition = replicas.partition("t", 0)
+        assert partition is not None
+        log = partition.log
+        assert log.recovery_point == 0
+        log.update_config(LogConfig(flush_messages=1))
+        log.high_watermark = 0
+        seen: list[int] = []
+        it.disk.hook = lambda operation: seen.append(log.high_watermark) if operation.kind == "sync" else None
+        image = PartitionImage((1,), (1,), 1, partition.leader.leader_epoch + 1 if partition.leader else 1, 9, ())
+        replicas.lead(partition, image)
+        await until(lambda: log.high_watermark == 1)
+        it.disk.hook = None
+        assert seen[0] == 0
+        assert log.recovery_point == 1

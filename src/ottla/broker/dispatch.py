@@ -70,6 +70,7 @@ class Dispatcher:
 
     def crashed(self, connection: ClientConnection, error: BaseException) -> None:
         _log.error("a request from %s:%d failed", *connection.peer, exc_info=error)
+        self._services.on_bug(error)
 
     def now(self) -> float:
         return self._clock.monotonic()

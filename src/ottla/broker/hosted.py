@@ -37,10 +37,10 @@ class HostedPartition:
         "durable_waiters",
         "fetch_waiters",
         "flushing",
+        "forgotten",
         "gated",
         "index",
         "leader",
-        "leader_id",
         "log",
         "meters",
         "min_isr",
@@ -61,8 +61,9 @@ class HostedPartition:
         """Those of its topic, set when it is hosted."""
         self.leader: PartitionLeader | None = None
         """The machine of our own leadership; none while we do not lead."""
-        self.leader_id = -1
         self.min_isr = 1
+        self.forgotten = False
+        """Deleted, or moved away: what is still under way for it changes nothing any more."""
         self.offline = False
         """The disk under it failed: it is neither read nor written until the node starts again."""
         self.durable_offset = 0

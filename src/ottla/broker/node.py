@@ -72,6 +72,7 @@ class Node:
             identity = self._read_identity()
             services = Services(identity.cluster_id, self._config, self._runtime, self._timers, self._logs)
             self._services = services
+            services.stop_node = self._fail
             services.replicas.on_offline = LogDirFailures(
                 services, self._config.metadata_log_dir, self._fail
             ).on_offline

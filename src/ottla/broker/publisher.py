@@ -18,7 +18,6 @@ from ottla.log import LogConfig, PendingWork
 from ottla.metadata.delta import MetadataDelta, PartitionChange
 from ottla.metadata.images import DEFAULT_BROKER, RESOURCE_BROKER, RESOURCE_TOPIC, ConfigResource, MetadataImage
 from ottla.model import TopicPartition
-from ottla.partition import PartitionLeader
 from ottla.records import CompressionType, TimestampType, ValidationRules
 from ottla.records.compression import Compression
 from ottla.runtime import DiskError
@@ -96,36 +95,15 @@ class MetadataPublisher:
         hosted = self._host(image, change)
         if hosted is None or hosted.offline:
             return
-        after = change.after
-        log = hosted.log
         leader = hosted.leader
-        if leader is not None and leader.leader_epoch == after.leader_epoch:
-            self._services.replicas.on_partition_changed(hosted, after)
-            return
-        try:
-            # Before any append: back-to-back elections would break truncation without the entry (KIP-279).
-            log.begin_epoch(after.leader_epoch)
-        except DiskError as error:
-            self._services.replicas.fail(hosted, error)
-            return
-        hosted.leader_id = after.leader
-        hosted.durable_offset = log.log_end_offset
-        hosted.leader = PartitionLeader(
-            replica_id=self._services.node_id,
-            leader_epoch=after.leader_epoch,
-            partition_epoch=after.partition_epoch,
-            start_offset=log.log_end_offset,
-            replicas=after.replicas,
-            isr=frozenset(after.isr),
-            min_isr=hosted.min_isr,
-            high_watermark=log.high_watermark,
-        )
-        self._services.replicas.on_became_leader(hosted)
+        if leader is not None and leader.leader_epoch == change.after.leader_epoch:
+            self._services.replicas.on_partition_changed(hosted, change.after)
+        else:
+            self._services.replicas.lead(hosted, change.after)
 
     def _follow(self, image: MetadataImage, change: PartitionChange) -> None:
         hosted = self._host(image, change)
         if hosted is not None:
-            hosted.leader_id = change.after.leader
             self._services.replicas.resign(hosted)
 
     def _host(self, image: MetadataImage, change: PartitionChange) -> HostedPartition | None:

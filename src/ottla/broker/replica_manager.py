@@ -18,7 +18,7 @@ from ottla.log import AppendInfo, Flush
 from ottla.metadata.images import PartitionImage
 from ottla.metrics.registry import Registry
 from ottla.model import Uuid
-from ottla.partition import Effect
+from ottla.partition import Effect, PartitionLeader
 from ottla.records import validate_produced
 from ottla.records.validate import DecompressionBudget
 from ottla.runtime import DiskError, Offload, Runtime
@@ -70,6 +70,7 @@ class ReplicaManager:
             del self.by_id[topic.topic_id]
             topic.meters.remove()
         if partition is not None:
+            partition.forgotten = True
             self._let_go(partition)
         return partition
 
@@ -167,8 +168,33 @@ class ReplicaManager:
 
     # Leading.
 
-    def on_became_leader(self, partition: HostedPartition) -> None:
-        """Our own log end may be all that the high watermark waits for."""
+    def lead(self, partition: HostedPartition, image: PartitionImage) -> None:
+        """Lead from now on, in a new leader epoch. Our own log end may be all that the high watermark waits for."""
+        log = partition.log
+        try:
+            # Before any append: back-to-back elections would break truncation without the entry (KIP-279).
+            log.begin_epoch(image.leader_epoch)
+        except DiskError as error:
+            self.fail(partition, error)
+            return
+        partition.leader = PartitionLeader(
+            replica_id=self.node_id,
+            leader_epoch=image.leader_epoch,
+            partition_epoch=image.partition_epoch,
+            start_offset=log.log_end_offset,
+            replicas=image.replicas,
+            isr=frozenset(image.isr),
+            min_isr=partition.min_isr,
+            high_watermark=log.high_watermark,
+        )
+        if log.unflushed_messages >= log.config.flush_messages:
+            # What an earlier leadership left unsynced waits at the gate like anything else.
+            partition.durable_offset = log.recovery_point
+            partition.gated = True
+            self.flush(partition)
+        else:
+            partition.durable_offset = log.log_end_offset
+            partition.gated = False
         self._on_durable(partition)
         self.wake_fetches()
 
@@ -200,8 +226,10 @@ class ReplicaManager:
         self, partition: HostedPartition, flush: Flush, began_s: float, failure: BaseException | None
     ) -> None:
         partition.flushing = False
-        if failure is not None:
-            self.fail(partition, failure)
+        if failure is not None or partition.forgotten:
+            partition.log.on_flush_ended(flush)
+            if failure is not None and not partition.forgotten:
+                self.fail(partition, failure)
             return
         self._flush_time.observe(int((self._clock.monotonic() - began_s) * 1e6))
         log = partition.log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import ReceiveBuffers
@@ -89,6 +89,7 @@ class Services:
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
         self.producer_ids: ProducerIds
+        self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
@@ -106,6 +107,12 @@ class Services:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a background task failed", exc_info=error)
+            self.on_bug(error)
+
+    def on_bug(self, error: BaseException) -> None:
+        """A failed assertion is the impossible come true: the node stops rather than go on wrong."""
+        if isinstance(error, AssertionError):
+            self.stop_node(error)
 
     # The cluster.
 

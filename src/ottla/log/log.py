@@ -789,6 +789,13 @@ class Log:
             self._release_indexes(segment, offsets)
         self._graveyard.on_flushed(self._segments.bases)
 
+    def on_flush_ended(self, flush: Flush) -> None:
+        """`flush.run` failed, or nobody wants the log any more: nothing is known to be on the disk."""
+        assert flush is self._flush
+        self._flush = None
+        self.offline = True
+        self._close_files()
+
     def flush(self, now_ms: int, *, sync_parent: bool = True) -> None:
         """Prepare, run and note a flush, here and now. Blocks."""
         flush = self.prepare_flush(sync_parent=sync_parent)
@@ -856,8 +863,15 @@ class Log:
             file.close()
 
     def abandon(self) -> None:
-        """Close all files as they are: after a clean close, before a deletion, or when the disk has failed."""
+        """Close all files as they are: after a clean close, before a deletion, or when the disk has failed.
+
+        While a flush is under way it needs them; then they are closed when it ends (`on_flush_ended`).
+        """
         self.offline = True
+        if self._flush is None:
+            self._close_files()
+
+    def _close_files(self) -> None:
         for segment in self._segments:
             self._segments.cache.forget(segment)
             segment.close()

@@ -148,7 +148,7 @@ class _Fetch:
                 self._session = services.fetch_sessions.create(
                     wanted,
                     by_id=self._by_id,
-                    privileged=self._replica_id >= 0,
+                    privileged=self._replica_id in services.image.cluster.brokers,
                     now_ms=services.clock.wall_ms(),
                 )
             if self._session is not None:
