@@ -184,3 +184,38 @@ def test_a_killed_node_starts_again(tmp_path: Path) -> None:
     with running_node(tmp_path) as again:
         assert can_connect(again.address)
         assert time.monotonic() - started < 30
+
+
+def test_the_metadata_log_may_have_a_directory_of_its_own(tmp_path: Path) -> None:
+    settings = (
+        *("--set", f"log.dirs={tmp_path}/a,{tmp_path}/b"),
+        *("--set", f"metadata.log.dir={tmp_path}/meta"),
+    )
+    for _ in range(2):
+        with running_node(tmp_path, *settings) as node:
+            assert can_connect(node.address)
+    assert (tmp_path / "meta" / "__cluster_metadata-0").is_dir()
+    assert not (tmp_path / "a" / "__cluster_metadata-0").exists()
+    assert (tmp_path / "meta" / ".kafka_cleanshutdown").exists()
+
+
+def test_data_where_none_can_be_is_one_sentence(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("a file")
+    said = one_sentence(ottla("up", "--port", "0", "--data", str(plain / "below")))
+    assert str(plain) in said
+
+
+def test_an_address_that_is_not_ours_is_one_sentence(tmp_path: Path) -> None:
+    one_sentence(ottla("up", "--port", "0", "--host", "999.1.1.1", "--data", str(tmp_path)))
+
+
+@pytest.mark.parametrize("key", ["authorizer.class.name", "create.topic.policy.class.name"])
+def test_a_policy_that_cannot_be_enforced_is_refused(tmp_path: Path, key: str) -> None:
+    setting = f"{key}=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    assert key in one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path), "--set", setting))
+
+
+def test_a_key_that_nobody_knows_is_said_to_have_no_effect(tmp_path: Path) -> None:
+    with running_node(tmp_path, "--set", "foo.bar=1") as node:
+        assert "foo.bar" in node.log()

@@ -133,6 +133,7 @@ class StagedNode:
         return self.plane.image
 
     async def start(self) -> StagedNode:
+        self.plane.load()
         await self.plane.start()
         await self.join()
         return self

@@ -69,6 +69,7 @@ async def test_a_clean_restart_brings_everything_back_in_one_publication(tmp_pat
     before, epoch = node.image, node.plane.broker_epoch
     await node.stop()
     node = StagedNode(tmp_path)
+    node.plane.load()
     await node.plane.start()
     (first,) = node.published
     assert sorted(t.name for t in first[1].topics_changed.values()) == ["orders", "payments"]
@@ -185,6 +186,7 @@ async def test_a_failing_disk_ends_the_controller_and_nobody_is_told_yes(tmp_pat
 async def test_a_promise_that_cannot_be_kept_stops_the_start(tmp_path: Path) -> None:
     node = StagedNode(tmp_path)
     node.disk.fails = lambda what, path: path.endswith("quorum-state")
+    node.plane.load()
     with pytest.raises(StartupError, match="cannot be written"):
         await node.plane.start()
     assert node.log.log_end_offset == 0, "nothing was appended"
@@ -194,6 +196,7 @@ async def test_a_promise_that_cannot_be_kept_stops_the_start(tmp_path: Path) -> 
 async def test_a_disk_that_fails_at_the_first_flush_stops_the_start(tmp_path: Path) -> None:
     node = StagedNode(tmp_path)
     node.disk.fails = lambda what, path: what == "sync" and path.endswith(".log")
+    node.plane.load()
     with pytest.raises(StartupError, match="cannot be written"):
         await node.plane.start()
     await node.crash()
@@ -217,6 +220,7 @@ async def test_a_publisher_that_fails_stops_the_node_rather_than_go_on_wrong(tmp
 async def test_a_broker_that_cannot_register_does_not_start(tmp_path: Path) -> None:
     node = StagedNode(tmp_path)
     node.plane.lifecycle._cluster_id = "another"
+    node.plane.load()
     await node.plane.start()
     with pytest.raises(StartupError, match="could not join the cluster: INCONSISTENT_CLUSTER_ID"):
         await node.join()
@@ -268,8 +272,12 @@ async def test_whichever_disk_operation_is_the_last_no_answer_is_taken_back(tmp_
 
 
 async def refused_start(node: StagedNode) -> str:
-    with pytest.raises(StartupError) as refusal:
+    async def load_and_start() -> None:
+        node.plane.load()
         await node.plane.start()
+
+    with pytest.raises(StartupError) as refusal:
+        await load_and_start()
     await node.crash()
     return str(refusal.value)
 
@@ -446,6 +454,7 @@ async def test_a_controller_that_moved_tells_the_voters(tmp_path: Path) -> None:
     await (await StagedNode(tmp_path).start()).stop()
     moved = {"listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9999"}
     node = StagedNode(tmp_path, properties=moved)
+    node.plane.load()
     await node.plane.start()
     await node.plane.join([Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0)], [Endpoint("CONTROLLER", "127.0.0.1", 9999, 0)])
     assert await node.create("orders") == [0]
@@ -455,6 +464,7 @@ async def test_a_controller_that_moved_tells_the_voters(tmp_path: Path) -> None:
         assert [v.endpoints[0].port for v in status.nodes] == [9999]
         await node.stop()
         node = StagedNode(tmp_path, properties=moved)
+        node.plane.load()
         await node.plane.start()
     assert node.image.topic("orders") is not None
     await node.stop()

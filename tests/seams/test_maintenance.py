@@ -21,11 +21,12 @@ from tests.seams.test_node_in_memory import CONFIG, Client, produce
 
 
 class Stage:
-    def __init__(self, node: Node, client: Client, disk: FaultyDisk, clock: LoopClock) -> None:
+    def __init__(self, node: Node, client: Client, disk: FaultyDisk, clock: LoopClock, network: MemoryNetwork) -> None:
         self.node = node
         self.client = client
         self.disk = disk
         self.clock = clock
+        self.network = network
 
     async def create(self, **configs: str) -> None:
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
@@ -53,7 +54,7 @@ async def stage(**settings: str) -> AsyncIterator[Stage]:
     await node.start()
     client = Client()
     await network.connect("memory", 9092, client)
-    yield Stage(node, client, disk, clock)
+    yield Stage(node, client, disk, clock, network)
     await node.stop()
 
 

@@ -52,6 +52,7 @@ class Client:
         self._view = memoryview(bytearray(1 << 16))
         self._received = bytearray()
         self._arrived = asyncio.Event()
+        self.lost = False
 
     def connection_made(self, connection: Connection) -> None:
         self._connection = connection
@@ -68,6 +69,7 @@ class Client:
     def write_resumed(self) -> None: ...
 
     def connection_lost(self) -> None:
+        self.lost = True
         self._arrived.set()
 
     async def ask(self, request: Message, response: type[R], version: int) -> R:
@@ -75,6 +77,8 @@ class Client:
         assert request.API_KEY is not None
         self._connection.write(request_frame(request.API_KEY, version, 7, "test", request.encode(version)))
         while len(self._received) < 4 or len(self._received) < 4 + int.from_bytes(self._received[:4], "big"):
+            if self.lost:
+                raise ConnectionResetError
             self._arrived.clear()
             await asyncio.wait_for(self._arrived.wait(), 10)
         frame = bytes(self._received[4:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from ottla.broker.connection import ClientConnection
 from ottla.metrics.registry import Registry
@@ -13,6 +14,9 @@ _log = logging.getLogger(__name__)
 
 SWEEPS_PER_IDLE_TIME = 10
 """How often within the idle limit connections are looked at; a silent one is closed at most a tenth late."""
+
+
+UNLIMITED = 2**31 - 1
 
 
 class ListenerMeters:
@@ -40,35 +44,51 @@ class Connections:
         *,
         clock: Clock,
         timers: TimerWheel,
-        connections_max: int,
-        per_address_max: int,
-        address_overrides: dict[str, int],
         idle_ms_max: int,
         registry: Registry,
     ) -> None:
         self._registry = registry
         self._meters: dict[str, ListenerMeters] = {}
         self._clock = clock
-        self._connections_max = connections_max
-        self._per_address_max = per_address_max
-        self._address_overrides = address_overrides
+        self._connections_max = self._per_address_max = UNLIMITED
+        self._address_overrides: Mapping[str, int] = {}
+        self._listener_max: Mapping[str, int] = {}
         self._idle_seconds_max = idle_ms_max / 1000
         self._open: dict[ClientConnection, str] = {}
         self._by_address: dict[str, int] = {}
+        self._by_listener: dict[str, int] = {}
         if idle_ms_max > 0:
             timers.every(idle_ms_max / SWEEPS_PER_IDLE_TIME, self._close_idle)
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def set_limits(
+        self,
+        *,
+        connections_max: int,
+        per_address_max: int,
+        address_overrides: Mapping[str, int],
+        listener_max: Mapping[str, int],
+    ) -> None:
+        """For those that come from now on."""
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._address_overrides = address_overrides
+        self._listener_max = listener_max
+
     def opened(self, connection: ClientConnection) -> bool:
-        address = connection.peer[0]
+        address, listener = connection.peer[0], connection.listener
         count = self._by_address.get(address, 0)
-        if len(self._open) >= self._connections_max or count >= self._address_overrides.get(
-            address, self._per_address_max
+        on_listener = self._by_listener.get(listener, 0)
+        if (
+            len(self._open) >= self._connections_max
+            or count >= self._address_overrides.get(address, self._per_address_max)
+            or on_listener >= self._listener_max.get(listener, UNLIMITED)
         ):
-            self.meters(connection.listener).refused.value += 1
+            self.meters(listener).refused.value += 1
             return False
+        self._by_listener[listener] = on_listener + 1
         self._open[connection] = address
         self._by_address[address] = count + 1
         self.meters(connection.listener).accepted.value += 1
@@ -79,6 +99,7 @@ class Connections:
         address = self._open.pop(connection, None)
         if address is None:
             return
+        self._by_listener[connection.listener] -= 1
         left = self._by_address[address] - 1
         if left:
             self._by_address[address] = left

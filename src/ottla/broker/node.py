@@ -42,6 +42,7 @@ class Node:
             runtime.disk,
             config.log_dirs,
             random=runtime.random,
+            metadata_directory=config.metadata_log_dir,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
         )
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
@@ -77,10 +78,6 @@ class Node:
                 services, self._config.metadata_log_dir, self._fail
             ).on_offline
             await self._listen(services)
-            now_ms = self._runtime.clock.wall_ms()
-            # Topics' own configs come with the metadata; loading needs none of them.
-            defaults = LogConfig.from_values(topic_values(self._config, {}))
-            await self._runtime.offload.run(lambda: self._logs.load(lambda topic: defaults, now_ms))
             await self._start_control_plane(services, identity.cluster_id)
             self._maintenance = LogMaintenance(services)
             self._maintenance.start()
@@ -112,8 +109,9 @@ class Node:
                     f"Listener {listener.name} asks for {listener.security_protocol}, which this release does not "
                     f"serve: use PLAINTEXT on a network that you trust."
                 )
-        if self._config.find_text("authorizer.class.name"):
-            raise StartupError("authorizer.class.name is set, but this release has no authorizer: remove the key.")
+        for key in ("authorizer.class.name", "create.topic.policy.class.name", "alter.config.policy.class.name"):
+            if self._config[key]:
+                raise StartupError(f"{key} is set, but this release cannot enforce it: remove the key.")
 
     async def _listen(self, services: Services) -> None:
         controllers = {listener.name for listener in self._config.controller_listeners}
@@ -148,7 +146,11 @@ class Node:
             config=config,
             cluster_id=cluster_id,
             log=logs.load_metadata_log(metadata_dir, metadata_log_config(config), self._runtime.clock.wall_ms()),
-            log_dir_ids=[found.directory_id for found in directories.values()],
+            log_dir_ids=[
+                found.properties.directory_id
+                for found in logs.directories.values()
+                if found.for_topics and found.properties is not None
+            ],
             metadata_dir_id=directories[metadata_dir].directory_id,
             previous_broker_epoch=min(found.previous_broker_epoch for found in logs.directories.values()),
         )
@@ -158,11 +160,26 @@ class Node:
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
+        await self._load_logs(control)
         await control.start()
         assert control.failed is not None
         control.failed.add_done_callback(self._on_metadata_log_failed)
         self._set_strays_apart(control.image)
         await control.join(self._endpoints(), self._endpoints(config.advertised_controller_listeners))
+
+    async def _load_logs(self, control: ControlPlane) -> None:
+        """Each log under its topic's own configs, which the metadata log holds."""
+        now_ms = self._runtime.clock.wall_ms()
+
+        def load() -> None:
+            image = control.load()
+
+            def config_of(topic: str) -> LogConfig:
+                return LogConfig.from_values(topic_values(self._config, image.topic_config(topic)))
+
+            self._logs.load(config_of, now_ms)
+
+        await self._runtime.offload.run(load)
 
     def _set_strays_apart(self, image: MetadataImage) -> None:
         """Logs that the metadata does not place here: a topic was deleted while this node was away."""

@@ -166,6 +166,7 @@ class MetadataPublisher:
             # Stored before this node's own properties ruled it out; the rest of the node goes on as it was.
             _log.error("the dynamic configs of this broker do not fit it: %s", error)
             return
+        services.on_config()
         for topic in services.replicas.by_name:
             self._reconfigure_topic(image, topic)
 

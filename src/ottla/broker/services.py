@@ -62,9 +62,6 @@ class Services:
         self.connections = Connections(
             clock=runtime.clock,
             timers=timers,
-            connections_max=config.get_int("max.connections"),
-            per_address_max=config.get_int("max.connections.per.ip"),
-            address_overrides=dict(config.connection_limits),
             idle_ms_max=config.get_int("connections.max.idle.ms"),
             registry=registry,
         )
@@ -89,6 +86,7 @@ class Services:
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
         self.producer_ids: ProducerIds
+        self.on_config()
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -97,6 +95,20 @@ class Services:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+
+    def on_config(self) -> None:
+        """Obey `config`, which is new or has changed, where it is not asked each time."""
+        config = self.config
+        self.connections.set_limits(
+            connections_max=config.get_int("max.connections"),
+            per_address_max=config.get_int("max.connections.per.ip"),
+            address_overrides=config.connection_limits,
+            listener_max={
+                listener.name: limit
+                for listener in config.listeners
+                if isinstance(limit := config.listener_value(listener.name, "max.connections"), int)
+            },
+        )
 
     async def drain(self) -> None:
         """Wait for what was spawned."""
@@ -225,7 +237,7 @@ class Services:
 
     @property
     def log_dirs(self) -> list[str]:
-        return list(self.logs.directories)
+        return [path for path, directory in self.logs.directories.items() if directory.for_topics]
 
     def parent_dir(self, log: Log) -> str:
         return log.directory.rpartition("/")[0]

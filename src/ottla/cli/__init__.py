@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """The console script. A `StartupError` is one sentence on standard error and status 1."""
     from ottla.cli.quick import find
-    from ottla.errors import StartupError
+    from ottla.errors import KafkaError, StartupError
 
     try:
         quick = find(sys.argv[1:])
@@ -20,4 +20,8 @@ def main() -> None:
         app()
     except StartupError as error:
         print(f"ottla: {error}", file=sys.stderr)
+        sys.exit(1)
+    except (OSError, KafkaError) as error:
+        # The machine refused something that the node cannot do without: its own words say it best.
+        print(f"ottla: {error.message if isinstance(error, KafkaError) else error}", file=sys.stderr)
         sys.exit(1)

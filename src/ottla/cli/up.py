@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import time
@@ -12,6 +13,8 @@ from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings
 from ottla.runtime import Runtime
 from ottla.runtime.system import free_ports, process_age_seconds, system_runtime
+
+_log = logging.getLogger(__name__)
 
 CONTROLLER_PORT_DISTANCE = 1000
 """A node's controller listens so far above the port for its clients."""
@@ -55,6 +58,8 @@ def _up(runtime: Runtime, started: float, port: int, host: str, data: str, setti
         **parse_settings(settings),
     }
     config = build_config(properties)
+    for warning in config.warnings():
+        _log.warning("%s", warning)
     options = FormatOptions(standalone=True, ignore_formatted=True)
     format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
 

@@ -38,6 +38,7 @@ class LogDirectory:
     __slots__ = (
         "_failed",
         "_release",
+        "for_topics",
         "high_watermarks",
         "log_starts",
         "path",
@@ -47,8 +48,9 @@ class LogDirectory:
         "was_clean",
     )
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, for_topics: bool = True) -> None:
         self.path = path
+        self.for_topics = for_topics
         self._failed = False
         self.properties: checkpoints.MetaProperties | None = None
         self.was_clean = False
@@ -96,6 +98,7 @@ class LogManager:
         directories: Iterable[str],
         *,
         random: Random,
+        metadata_directory: str | None = None,
         producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
         verify_transactions: bool = True,
         index_cache_bytes: int = 64 << 20,
@@ -106,6 +109,9 @@ class LogManager:
         self._verify_transactions = verify_transactions
         self._cache = IndexCache(index_cache_bytes)
         self.directories = {path: LogDirectory(disk, path) for path in directories}
+        if metadata_directory is not None and metadata_directory not in self.directories:
+            # `metadata.log.dir` apart from `log.dirs`: locked, identified and closed like them, but not for topics.
+            self.directories[metadata_directory] = LogDirectory(disk, metadata_directory, for_topics=False)
         self.logs: dict[TopicPartition, Log] = {}
         """By partition; the metadata log is not among them."""
         self.metadata_log: Log | None = None
@@ -208,6 +214,7 @@ class LogManager:
             self._log_starts(directory)()
 
     def _read_marker(self, directory: LogDirectory) -> None:
+        """Once: it is gone afterwards."""
         path = f"{directory.path}/{files.CLEAN_SHUTDOWN}"
         try:
             marker = self._disk.read_file(path)
@@ -229,12 +236,15 @@ class LogManager:
         self._recovery_points(self.directories[_parent(log.directory)])()
 
     def load_metadata_log(self, directory: str, config: LogConfig, now_ms: int) -> Log:
-        """The log of `__cluster_metadata` in `directory`, made if it is not there. Call after `load`.
+        """The log of `__cluster_metadata` in `directory`, made if it is not there. Comes before `load`: it says which
+        topics there are, and their configs.
 
         It has no checkpoints: its start follows its snapshots, and after a crash all of it is read.
         """
         path = f"{directory}/{METADATA_PARTITION}"
         known = self.directories.get(directory)
+        if known is not None:
+            self._read_marker(known)
         if self._disk.is_dir(path):
             log = load_log(
                 self._disk,
@@ -264,7 +274,7 @@ class LogManager:
         """A new, empty log; in the online directory that holds the fewest, unless `directory` names one."""
         assert partition not in self.logs
         if directory is None:
-            online = [path for path, known in self.directories.items() if not known.offline]
+            online = [path for path, known in self.directories.items() if known.for_topics and not known.offline]
             if not online:
                 raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "Every log directory is offline.")
             counts = dict.fromkeys(online, 0)

@@ -160,11 +160,9 @@ class ControlPlane:
 
     # Life.
 
-    async def start(self) -> None:
-        """Returns when this node leads and the image has been published. Raises `StartupError`."""
-        loop = asyncio.get_running_loop()
-        self._established = loop.create_future()
-        self.failed = loop.create_future()
+    def load(self) -> MetadataImage:
+        """Read the metadata log: what it says, committed or not, which is enough to load logs by. Blocks; raises
+        `StartupError`."""
         loaded = self.raft.load()
         if loaded.snapshot is not None and loaded.snapshot_records:
             first = MetadataBatch(
@@ -177,6 +175,13 @@ class ControlPlane:
             self._loading.append(first)
         self._loading += loaded.batches
         self._snapshotter.on_loaded(loaded.snapshot, self._runtime.clock.wall_ms())
+        return self._replayed(self._loading)[0].newest if self._loading else self.image
+
+    async def start(self) -> None:
+        """After `load`. Returns when this node leads and the image has been published. Raises `StartupError`."""
+        loop = asyncio.get_running_loop()
+        self._established = loop.create_future()
+        self.failed = loop.create_future()
         try:
             await self.raft.start()
             await self._established
@@ -249,11 +254,14 @@ class ControlPlane:
         self._loading = self._loading[len(ready) :]
         if not ready:
             return
-        last = ready[-1]
-        records = [record for batch in ready for record in batch.records]
-        whole = MetadataBatch(ready[0].base_offset, last.last_offset, last.epoch, last.timestamp_ms, records)
-        self._state, publication = self._state.replay(whole)
+        self._state, publication = self._replayed(ready)
         self._announce(publication)
+
+    def _replayed(self, batches: list[MetadataBatch]) -> tuple[MetadataState, Publication]:
+        last = batches[-1]
+        records = [record for batch in batches for record in batch.records]
+        whole = MetadataBatch(batches[0].base_offset, last.last_offset, last.epoch, last.timestamp_ms, records)
+        return self._state.replay(whole)
 
     def on_control_batch(self, batch: MetadataBatch) -> None:
         if self.controller.active is not None:
