@@ -219,3 +219,37 @@ def test_a_policy_that_cannot_be_enforced_is_refused(tmp_path: Path, key: str) -
 def test_a_key_that_nobody_knows_is_said_to_have_no_effect(tmp_path: Path) -> None:
     with running_node(tmp_path, "--set", "foo.bar=1") as node:
         assert "foo.bar" in node.log()
+
+
+def test_data_without_its_identity_is_not_formatted_over(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        pass
+    (tmp_path / "data" / "node-1" / "meta.properties").unlink()
+    assert "bring that file back" in one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data")))
+    assert not (tmp_path / "data" / "node-1" / "meta.properties").exists()
+
+
+def test_a_node_that_lost_its_metadata_does_not_start_as_if_it_were_new(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    with running_node(tmp_path) as node:
+        producer = Producer({"bootstrap.servers": node.bootstrap, "enable.metrics.push": False})
+        producer.produce("precious", b"record")
+        assert producer.flush(30) == 0
+    for log in (tmp_path / "data" / "node-1" / "__cluster_metadata-0").glob("*.log"):
+        log.unlink()
+    assert "backup" in one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data")))
+    assert (tmp_path / "data" / "node-1" / "precious-0").is_dir()
+
+
+def test_a_port_whose_controller_would_have_none_is_one_sentence(tmp_path: Path) -> None:
+    assert "64535" in one_sentence(ottla("up", "--port", "65000", "--data", str(tmp_path)))
+
+
+def test_roles_that_need_other_nodes_are_refused(tmp_path: Path) -> None:
+    path = properties(tmp_path)
+    assert ottla("format", str(path), "--standalone").returncode == 0
+    text = path.read_text().replace("process.roles=broker,controller", "process.roles=broker")
+    path.write_text(re.sub(r",CONTROLLER://\S+", "", text))
+    said = one_sentence(ottla("node", str(path), "--log-level", "error"))
+    assert "broker,controller" in said

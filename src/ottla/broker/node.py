@@ -63,6 +63,11 @@ class Node:
         """Where clients are served, as they are told."""
         return [(endpoint.host, endpoint.port) for endpoint in self._endpoints()]
 
+    @property
+    def bootstrap(self) -> str:
+        """The same, as clients are configured with it."""
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.client_addresses)
+
     # Starting.
 
     async def start(self) -> None:
@@ -103,6 +108,10 @@ class Node:
         return identity
 
     def _refuse_unsupported(self) -> None:
+        if not self._config.is_broker or not self._config.is_controller:
+            raise StartupError(
+                "process.roles must be broker,controller: this release runs a node alone, with both roles."
+            )
         for listener in self._config.listeners:
             if listener.security_protocol != "PLAINTEXT":
                 raise StartupError(
@@ -180,6 +189,13 @@ class Node:
             self._logs.load(config_of, now_ms)
 
         await self._runtime.offload.run(load)
+        metadata_log = self._logs.metadata_log
+        if metadata_log is not None and metadata_log.log_end_offset == 0 and self._logs.logs:
+            # Nothing could be done with the records but to set them apart, and a backup may hold what is missing.
+            raise StartupError(
+                f"{metadata_log.directory} has lost its records, so that nobody knows the {len(self._logs.logs)} logs "
+                f"of this node: bring it back from a backup, or start on an empty directory."
+            )
 
     def _set_strays_apart(self, image: MetadataImage) -> None:
         """Logs that the metadata does not place here: a topic was deleted while this node was away."""
@@ -191,7 +207,11 @@ class Node:
             or self._config.node_id not in found.replicas
         ]
         if strays:
-            _log.warning("set apart %d logs that the metadata does not place here: %s", len(strays), strays[:10])
+            _log.warning(
+                "the metadata does not place these %d logs here, so they are kept apart, renamed to -stray: %s",
+                len(strays),
+                ", ".join(self._logs.logs[partition].directory for partition in strays[:10]),
+            )
             self._logs.set_apart(strays, self._runtime.clock.wall_ms()).run()
 
     def _on_metadata_log_failed(self, failed: asyncio.Future[Exception]) -> None:

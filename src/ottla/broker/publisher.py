@@ -119,6 +119,7 @@ class MetadataPublisher:
             log = services.logs.logs.get(where)
             if log is not None and log.topic_id != change.topic_id:
                 # A topic of the same name that is gone: its records are not this one's.
+                _log.warning("%s is of an older topic, so it is kept apart, renamed to -stray", log.directory)
                 services.logs.set_apart([where], now_ms).run()
                 log = None
             if log is None:

@@ -87,6 +87,8 @@ class Services:
         """The way to the active controller, wherever it is."""
         self.producer_ids: ProducerIds
         self.on_config()
+        self.told_of_groups = False
+        """Was it said, once, that clients ask for what is not served?"""
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -18,6 +18,8 @@ def main() -> None:
         from ottla.cli.app import app
 
         app()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except StartupError as error:
         print(f"ottla: {error}", file=sys.stderr)
         sys.exit(1)

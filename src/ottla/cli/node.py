@@ -26,5 +26,4 @@ def run_node(properties: Path, settings: list[str], log_level: str) -> None:
 
 
 def _on_ready(node: Node) -> None:
-    addresses = ",".join(f"{host}:{port}" for host, port in node.client_addresses)
-    print(f"ready: {addresses}", flush=True)
+    print(f"ready: {node.bootstrap}", flush=True)

@@ -11,6 +11,7 @@ from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings
+from ottla.errors import StartupError
 from ottla.runtime import Runtime
 from ottla.runtime.system import free_ports, process_age_seconds, system_runtime
 
@@ -18,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 CONTROLLER_PORT_DISTANCE = 1000
 """A node's controller listens so far above the port for its clients."""
+PORT_MAX = 65535
 
 
 def run_up(*, port: int, host: str, data: str, ephemeral: bool, settings: list[str], log_level: str) -> None:
@@ -35,10 +37,20 @@ def run_up(*, port: int, host: str, data: str, ephemeral: bool, settings: list[s
 
 
 def _up(runtime: Runtime, started: float, port: int, host: str, data: str, settings: list[str]) -> None:
+    if not data:
+        raise StartupError("--data is empty: name a directory.")
     if port:
         controller_port = port + CONTROLLER_PORT_DISTANCE
+        if controller_port > PORT_MAX:
+            raise StartupError(
+                f"--port {port} is too high: its controller takes the port {CONTROLLER_PORT_DISTANCE} above, so "
+                f"{PORT_MAX - CONTROLLER_PORT_DISTANCE} is the most."
+            )
     else:
-        port, controller_port = free_ports(host, 2)
+        try:
+            port, controller_port = free_ports(host, 2)
+        except OSError as error:
+            raise StartupError(f"--host {host} cannot be listened on: {error.strerror}.") from None
     properties = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -64,7 +76,6 @@ def _up(runtime: Runtime, started: float, port: int, host: str, data: str, setti
     format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
 
     def on_ready(node: Node) -> None:
-        addresses = ",".join(f"{host}:{port}" for host, port in node.client_addresses)
-        print(f"ready: {addresses} in {time.monotonic() - started:.2f} s", flush=True)
+        print(f"ready: {node.bootstrap} in {time.monotonic() - started:.2f} s", flush=True)
 
     serve(config, runtime, on_ready)

@@ -82,7 +82,7 @@ class LogDirectory:
             self._release = disk.lock(f"{self.path}/{files.LOCK}")
         except BlockingIOError:
             raise StartupError(
-                f"{self.path} is in use by another node: stop that one, or give this one another log.dirs"
+                f"{self.path} is in use by another node: stop that one, or give this one a directory of its own"
             ) from None
 
     def unlock(self) -> None:

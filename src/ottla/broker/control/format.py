@@ -19,6 +19,7 @@ from ottla.broker.control.stores import SnapshotStore
 from ottla.config.node import NodeConfig
 from ottla.errors import StartupError
 from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.log.files import parse_directory
 from ottla.metadata.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -80,6 +81,8 @@ def format_node(disk: Disk, config: NodeConfig, options: FormatOptions, *, rando
                 f"{config.node_id} of cluster {cluster_id}"
             )
     fresh = [path for path in paths if path not in formatted]
+    for path in fresh:
+        _refuse_data_without_identity(disk, path)
     ids = {path: random_uuid(random) for path in fresh}
     voters: VoterSet | None = None
     if dynamic and config.metadata_log_dir in ids:
@@ -95,6 +98,19 @@ def format_node(disk: Disk, config: NodeConfig, options: FormatOptions, *, rando
             disk, path, MetaProperties(cluster_id=cluster_id, node_id=config.node_id, directory_id=ids[path])
         )
     return Formatted(cluster_id=cluster_id, directories=tuple(fresh))
+
+
+def _refuse_data_without_identity(disk: Disk, path: str) -> None:
+    """New ids would cut the records off from the metadata that knows them. A format that was cut short leaves none."""
+    if not disk.is_dir(path):
+        return
+    for name in disk.list(path):
+        directory = f"{path}/{name}"
+        is_partition = parse_directory(name) is not None and disk.is_dir(directory)
+        if is_partition and any(inner.endswith(".log") for inner in disk.list(directory)):
+            raise StartupError(
+                f"{path} holds data ({name}) but no meta.properties: bring that file back, or use another directory"
+            )
 
 
 def parse_features(entries: Iterable[str]) -> dict[str, int]:
