@@ -1,0 +1,4 @@
+"""Talking to other nodes: a sans-I/O core, and what drives it over the network.
+
+Brokers use it between themselves and to the controllers. It never imports the server's rooms.
+"""
