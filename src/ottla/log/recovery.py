@@ -31,6 +31,8 @@ from ottla.runtime.seams import Disk
 
 _log = logging.getLogger(__name__)
 
+_REWRITE_BYTES = 1 << 20
+
 
 def load_log(
     disk: Disk,
@@ -77,6 +79,7 @@ class _Loader:
         self.segments: list[Segment] = []
         self.changed = False
         """Was anything cut off the batches?"""
+        self.recovery_point = 0
 
     def load(self, clean: bool, log_start: int, recovery_point: int, high_watermark: int) -> Log:
         names = settle_leftovers(self.disk, self.directory)
@@ -109,6 +112,7 @@ class _Loader:
         elif clean:
             end = self._trust()
         else:
+            self.recovery_point = recovery_point
             end = self._recover(unsealed_from, log_start)
         if not self.segments or end < log_start:
             end = self._start_empty(log_start)
@@ -252,8 +256,11 @@ class _Loader:
         assert segment.times is not None
         base, interval = segment.base_offset, self.config.index_interval_bytes
         valid, end = 0, base
+        unsynced = -1
         for position, header, batch in scan.intact_batches(segment.file, segment.size, base):
             last = header.last_offset
+            if unsynced < 0 and last >= self.recovery_point:
+                unsynced = position
             if last - base > MAX_RELATIVE_OFFSET:
                 break
             if not position:
@@ -274,7 +281,20 @@ class _Loader:
             valid, end = position + header.size, header.next_offset
         if valid != segment.size:
             self._cut_file(segment, valid)
+        if unsynced >= 0:
+            self._write_again(segment, unsynced, valid)
         return end
+
+    def _write_again(self, segment: Segment, position: int, end: int) -> None:
+        """Have the flush that follows really write what we keep.
+
+        After a sync that failed the kernel holds the pages for clean: they are read back as if nothing had happened,
+        the next sync succeeds, and a power loss takes them (KAFKA-10101's review; PostgreSQL met it in 2018).
+        """
+        while position < end:
+            data = segment.file.read(position, min(_REWRITE_BYTES, end - position))
+            segment.file.write(position, data)
+            position += len(data)
 
     def _cut_file(self, segment: Segment, size: int) -> None:
         _log.warning("%s: cut %d bytes off %s", self.topic_partition, segment.size - size, segment.path(files.LOG))

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
@@ -45,6 +45,10 @@ class MachinePlan:
     @property
     def host(self) -> str:
         return f"n{self.node_id}"
+
+
+class OnDeath(Protocol):
+    def __call__(self, machine: Machine, process: Process, *, power: bool) -> None: ...
 
 
 class Process:
@@ -162,8 +166,8 @@ class Machine:
         if process is None:
             return
         self.cluster.trace.note(self.name, "loses power" if power else "is killed")
-        self._bury(process)
         self.last_end_clean = False
+        self._bury(process, power=power)
         if power:
             self.volume.lose_power(self.random)
         self.cluster.fabric.vanish(self.name, machine=power)
@@ -204,7 +208,8 @@ class Machine:
         if self.process is not None:
             self.process.disk.rearm()
 
-    def _bury(self, process: Process) -> None:
+    def _bury(self, process: Process, *, power: bool = False) -> None:
+        self.cluster.on_death(self, process, power=power)
         self.process = None
         self.paused = False
         process.serving = False
@@ -252,6 +257,8 @@ class Cluster:
         """The dead. Were they let go, their coroutines would be closed, and their `finally` blocks would run."""
         self.on_serving: Callable[[Machine], None] = lambda machine: None
         self.on_exit: Callable[[Machine, Process], None] = lambda machine, process: None
+        self.on_death: OnDeath = lambda machine, process, *, power: None
+        """Called when a process has ended, however that came, and before the disk loses anything."""
         self.on_error: Callable[[str, BaseException | None], None] = lambda what, error: None
         self.cluster_id = uuid_to_text(random_uuid(random))
         self._voter_directories: dict[int, Uuid] = {
