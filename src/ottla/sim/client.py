@@ -14,9 +14,8 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from ottla.errors import Malformed
-from ottla.model import Uuid
+from ottla.model import TopicPartition, Uuid
 from ottla.runtime.seams import Connection
-from ottla.sim.history import Place
 from ottla.sim.loop import Scheduler
 from ottla.sim.network import Fabric, SimNetwork
 from ottla.wire.apis import APIS
@@ -161,7 +160,7 @@ class SimClient:
         self._bootstrap = bootstrap
         self._addresses: dict[int, tuple[str, int]] = {}
         self._wires: dict[tuple[tuple[str, int], str], Wire] = {}
-        self.leaders: dict[Place, Leader] = {}
+        self.leaders: dict[TopicPartition, Leader] = {}
         fabric.host(name)
 
     @property
@@ -198,7 +197,7 @@ class SimClient:
             self._addresses[broker.node_id] = (broker.host, broker.port)
         for topic in response.topics:
             for partition in topic.partitions:
-                place = Place(topic.name or "", partition.partition_index)
+                place = TopicPartition(topic.name or "", partition.partition_index)
                 known = self.leaders.get(place)
                 if partition.leader_id >= 0 and (known is None or known.epoch <= partition.leader_epoch):
                     self.leaders[place] = Leader(partition.leader_id, partition.leader_epoch, topic.topic_id)

@@ -321,7 +321,7 @@ class Cluster:
             for task in tasks:
                 coroutine = task.get_coro()
                 try:
-                    coroutine.close()  # type: ignore[union-attr]
+                    coroutine.close()
                 except BaseException:
                     continue  # It has no disk and no network to do anything with.
         self.graveyard.clear()
@@ -344,4 +344,3 @@ def _properties(plan: MachinePlan, bootstrap: str) -> dict[str, str]:
     if plan.rack is not None:
         properties["broker.rack"] = plan.rack
     return properties
-

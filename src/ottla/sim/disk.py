@@ -95,13 +95,26 @@ class FileNode:
             position, size = pending[whole]
             torn = [(position, random.randrange(size))] if size > 0 else []
             return pending[:whole] + torn
-        # Sectors from the middle, with holes: the device writes in the order it likes.
-        return [
-            (position + skip, size - skip)
-            for position, size in pending
-            if random.random() < 0.5
-            for skip in ((random.randrange(size) // SECTOR * SECTOR if size > SECTOR else 0),)
-        ]
+        # Sectors here and there, with holes between them: the device writes in the order it likes.
+        written: dict[int, bool] = {}
+        kept: list[tuple[int, int]] = []
+        for position, size in pending:
+            if size < 0:
+                kept.append((position, size))
+                continue
+            at, end = position, position + size
+            while at < end:
+                sector = at // SECTOR
+                stop = min(end, (sector + 1) * SECTOR)
+                if sector not in written:
+                    written[sector] = random.random() < 0.5
+                if written[sector]:
+                    kept.append((at, stop - at))
+                at = stop
+        if random.random() < 0.5:
+            # The file's new size was written before its data: what is missing reads as zeros.
+            kept.append((len(self.content), -1))
+        return kept
 
     def forget_pending(self) -> None:
         """A sync failed: the kernel holds the pages for clean, and never writes them."""

@@ -62,11 +62,7 @@ class Faults:
         if self.stopped:
             return
         self._next()
-        usable = [
-            kind
-            for kind in self.kinds
-            if kind.nodes_min <= len(self.cluster.machines)
-        ]
+        usable = [kind for kind in self.kinds if kind.nodes_min <= len(self.cluster.machines)]
         if not usable:
             return
         for _ in range(4):

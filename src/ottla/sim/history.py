@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from ottla.model import TopicPartition
+
 
 class Outcome(Enum):
     PENDING = "pending"
@@ -19,22 +21,12 @@ class Outcome(Enum):
     INFO = "unknown"
 
 
-class Place(NamedTuple):
-    """A partition, by its topic's name."""
-
-    topic: str
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.index}"
-
-
 @dataclass(slots=True, kw_only=True)
 class Send:
     """One batch, from the first attempt to the last answer."""
 
     client: str
-    place: Place
+    place: TopicPartition
     values: tuple[bytes, ...]
     acks: int
     idempotent: bool
@@ -62,7 +54,7 @@ class Poll:
     """One answer to a consumer for one partition."""
 
     client: str
-    place: Place
+    place: TopicPartition
     position: int
     invoked: float
     completed: float
@@ -77,7 +69,7 @@ class OutOfRange:
     """A consumer was told that there is nothing where it had got to."""
 
     client: str
-    place: Place
+    place: TopicPartition
     position: int
     at: float
     node: int
@@ -88,7 +80,7 @@ class EndOffset:
     """An answer to ListOffsets for the latest offset."""
 
     client: str
-    place: Place
+    place: TopicPartition
     invoked: float
     completed: float
     offset: int
@@ -102,9 +94,9 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     out_of_range: list[OutOfRange] = field(default_factory=list)
     end_offsets: list[EndOffset] = field(default_factory=list)
-    final: dict[Place, list[Read]] = field(default_factory=dict)
+    final: dict[TopicPartition, list[Read]] = field(default_factory=dict)
     """What fresh consumers read, from the beginning, when everything was healed."""
-    final_start: dict[Place, int] = field(default_factory=dict)
+    final_start: dict[TopicPartition, int] = field(default_factory=dict)
     unexpected: list[str] = field(default_factory=list)
     """Answers that no client should ever get."""
 

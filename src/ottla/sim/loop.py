@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from heapq import heappop, heappush
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.sim.clock import SimClock
 
@@ -154,7 +154,14 @@ class Scheduler:
             enter(outer)
 
 
-class SimLoop(asyncio.AbstractEventLoop):
+if TYPE_CHECKING:
+    _Loop = asyncio.BaseEventLoop
+else:
+    _Loop = asyncio.AbstractEventLoop
+    """Whatever is not needed raises `NotImplementedError`; only its stubs insist on all of it."""
+
+
+class SimLoop(_Loop):
     """What one incarnation of a node sees as its event loop. States: running ⇄ paused → dead."""
 
     def __init__(self, scheduler: Scheduler, clock: SimClock, name: str) -> None:
@@ -176,12 +183,14 @@ class SimLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.clock.monotonic()
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
         handle = Handle(callback, args, context, self, 0.0)
         self._append(handle)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Any:
         scheduler = self.scheduler
@@ -191,7 +200,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         heappush(scheduler.heap, (due, scheduler.sequence, handle))
         return handle
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
         return self.call_later(when - self.clock.monotonic(), callback, *args, context=context)
 
     def at(self, when: float, callback: Callable[..., object], *args: Any) -> Handle:
@@ -203,7 +214,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(
+    def create_task(  # type: ignore[override]
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: str | None = None, context: Any = None
     ) -> asyncio.Task[T]:
         return asyncio.Task(coro, loop=self, name=name, context=context)
@@ -220,12 +231,6 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.state != DEAD and self.on_error is not None:
             self.on_error(self, context)
-
-    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> NoReturn:
-        raise AssertionError("a simulated node has no second thread")
-
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> NoReturn:
-        raise AssertionError("a simulated node has no threads: use Offload")
 
     # What the simulation does to it.
 
@@ -260,4 +265,3 @@ class SimLoop(asyncio.AbstractEventLoop):
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         return tasks
-

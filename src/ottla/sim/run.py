@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
 from ottla.sim.checkers.histories import HistoryChecker
 from ottla.sim.checkers.ledger import Ledger
@@ -19,7 +20,7 @@ from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import Lost, SimClient
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
 from ottla.sim.faults import KINDS, Faults
-from ottla.sim.history import History, Place
+from ottla.sim.history import History
 from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import Mode, Options, expand
@@ -79,7 +80,7 @@ class Simulation:
             settings=options.settings,
             random=Random(f"{seed}/cluster"),
         )
-        self.places = [Place(TOPIC, index) for index in range(options.partitions)]
+        self.places = [TopicPartition(TOPIC, index) for index in range(options.partitions)]
         self.history = History()
         self.failure: Violation | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -312,9 +313,9 @@ class Simulation:
     def _check(self, check: Any) -> None:
         check()
 
-    def _ledger_of(self, place: Place) -> Ledger | None:
+    def _ledger_of(self, place: TopicPartition) -> Ledger | None:
         for (topic, index, _), ledger in self.replicas.ledgers.items():
-            if topic == place.topic and index == place.index:
+            if topic == place.topic and index == place.partition:
                 return ledger
         return None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
-from ottla.sim.history import Place
+from ottla.model import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.sim.cluster import Cluster, Machine
@@ -54,7 +54,7 @@ def others_have_everything(cluster: Cluster, machine: Machine) -> bool:
     """Is every other replica of what `machine` holds running, in sync, and whole?"""
     newest = newest_image(cluster)
     for topic in newest.topics.by_name.values():
-        for index, partition in topic.partitions.items():
+        for partition in topic.partitions.values():
             if machine.id not in partition.replicas:
                 continue
             others = [replica for replica in partition.replicas if replica != machine.id]
@@ -65,9 +65,9 @@ def others_have_everything(cluster: Cluster, machine: Machine) -> bool:
     return True
 
 
-def hosted(machine: Machine, place: Place) -> HostedPartition | None:
+def hosted(machine: Machine, place: TopicPartition) -> HostedPartition | None:
     found = services(machine)
-    return None if found is None else found.replicas.partition(place.topic, place.index)
+    return None if found is None else found.replicas.partition(place.topic, place.partition)
 
 
 def is_member(machine: Machine) -> bool:

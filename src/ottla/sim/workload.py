@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from random import Random
 
 from ottla.errors import ErrorCode, Malformed
+from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, batches, iterate
 from ottla.sim.client import Lost, SimClient
-from ottla.sim.history import EndOffset, History, OutOfRange, Outcome, Place, Poll, Read, Send
+from ottla.sim.history import EndOffset, History, Outcome, OutOfRange, Poll, Read, Send
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -85,7 +86,9 @@ class LaneOptions:
 class Lane:
     """One producer on one partition."""
 
-    def __init__(self, client: SimClient, number: int, place: Place, options: LaneOptions, history: History) -> None:
+    def __init__(
+        self, client: SimClient, number: int, place: TopicPartition, options: LaneOptions, history: History
+    ) -> None:
         self._client = client
         self.name = f"{client.name}/{number}"
         self.place = place
@@ -172,7 +175,7 @@ class Lane:
             topic_data=[
                 TopicProduceData(
                     topic_id=leader.topic_id,
-                    partition_data=[PartitionProduceData(index=self.place.index, records=batch)],
+                    partition_data=[PartitionProduceData(index=self.place.partition, records=batch)],
                 )
             ],
         )
@@ -190,9 +193,7 @@ class Lane:
         last, self._last = self._last, (batch, send)
         if last is None or self._client.random.random() >= self._options.resend_old:
             return
-        echo = Send(
-            client=self.name, place=self.place, values=(), acks=-1, idempotent=True, invoked=self._client.now
-        )
+        echo = Send(client=self.name, place=self.place, values=(), acks=-1, idempotent=True, invoked=self._client.now)
         code = await self._attempt(last[0], echo)
         if code == 0 and echo.offset != last[1].offset:
             self._history.unexpected.append(
@@ -237,7 +238,7 @@ class Consumer:
     """Assigned to partitions, reads each from where it got to, for ever."""
 
     def __init__(
-        self, client: SimClient, places: list[Place], history: History, *, read_committed: bool, rack: str = ""
+        self, client: SimClient, places: list[TopicPartition], history: History, *, read_committed: bool, rack: str = ""
     ) -> None:
         self._client = client
         self.name = client.name
@@ -246,12 +247,12 @@ class Consumer:
         self._read_committed = read_committed
         self._rack = rack
         self.positions = dict.fromkeys(places, 0)
-        self._preferred: dict[Place, int] = {}
+        self._preferred: dict[TopicPartition, int] = {}
 
     async def run(self, until: float) -> None:
         client = self._client
         while client.now < until:
-            by_node: dict[int, list[Place]] = {}
+            by_node: dict[int, list[TopicPartition]] = {}
             for place in self._places:
                 leader = client.leaders.get(place)
                 if leader is not None:
@@ -265,14 +266,14 @@ class Consumer:
                 await client.sleep(0.1 * (0.5 + client.random.random()))
                 await client.refresh(sorted({place.topic for place in self._places}))
 
-    async def poll(self, node: int, places: list[Place], max_wait_ms: int = 500) -> bool:
+    async def poll(self, node: int, places: list[TopicPartition], max_wait_ms: int = 500) -> bool:
         """One fetch. Was there anything wrong?"""
         client = self._client
         wire = client.to_node(node, "fetch")
         if wire is None:
             return False
         topics: dict[bytes, FetchTopic] = {}
-        by_id: dict[tuple[bytes, int], Place] = {}
+        by_id: dict[tuple[bytes, int], TopicPartition] = {}
         for place in places:
             leader = client.leaders[place]
             topic = topics.get(leader.topic_id)
@@ -280,13 +281,13 @@ class Consumer:
                 topic = topics[leader.topic_id] = FetchTopic(topic_id=leader.topic_id, partitions=[])
             topic.partitions.append(
                 FetchPartition(
-                    partition=place.index,
+                    partition=place.partition,
                     current_leader_epoch=leader.epoch,
                     fetch_offset=self.positions[place],
                     partition_max_bytes=1 << 16,
                 )
             )
-            by_id[leader.topic_id, place.index] = place
+            by_id[leader.topic_id, place.partition] = place
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=1,
@@ -308,7 +309,7 @@ class Consumer:
                 ok = self._take(by_id[topic_data.topic_id, data.partition_index], data, node, invoked) and ok
         return ok
 
-    def _take(self, place: Place, data: PartitionData, node: int, invoked: float) -> bool:
+    def _take(self, place: TopicPartition, data: PartitionData, node: int, invoked: float) -> bool:
         client, position = self._client, self.positions[place]
         code = data.error_code
         if code:
@@ -347,14 +348,14 @@ class Consumer:
         self.positions[place] = position
         return True
 
-    async def _reset(self, place: Place) -> None:
+    async def _reset(self, place: TopicPartition) -> None:
         """The records before the log's start are gone, by retention or by request; then we go on there."""
         found = await list_offset(self._client, place, EARLIEST)
         if found is not None and found[0] > self.positions[place]:
             self.positions[place] = found[0]
 
 
-async def list_offset(client: SimClient, place: Place, timestamp: int) -> tuple[int, int, int] | None:
+async def list_offset(client: SimClient, place: TopicPartition, timestamp: int) -> tuple[int, int, int] | None:
     """(offset, leader epoch, node), if the leader says."""
     leader = client.leaders.get(place)
     wire = None if leader is None else client.to_node(leader.node)
@@ -367,7 +368,7 @@ async def list_offset(client: SimClient, place: Place, timestamp: int) -> tuple[
                 name=place.topic,
                 partitions=[
                     ListOffsetsPartition(
-                        partition_index=place.index, current_leader_epoch=leader.epoch, timestamp=timestamp
+                        partition_index=place.partition, current_leader_epoch=leader.epoch, timestamp=timestamp
                     )
                 ],
             )
@@ -382,7 +383,7 @@ async def list_offset(client: SimClient, place: Place, timestamp: int) -> tuple[
     return None if answer.error_code else (answer.offset, answer.leader_epoch, leader.node)
 
 
-async def watch_end(client: SimClient, place: Place, history: History) -> None:
+async def watch_end(client: SimClient, place: TopicPartition, history: History) -> None:
     """Ask how far a partition goes, and note the answer."""
     invoked = client.now
     found = await list_offset(client, place, LATEST)
@@ -402,7 +403,7 @@ async def watch_end(client: SimClient, place: Place, history: History) -> None:
     )
 
 
-async def read_everything(client: SimClient, place: Place, history: History, deadline: float) -> bool:
+async def read_everything(client: SimClient, place: TopicPartition, history: History, deadline: float) -> bool:
     """Everything from the first record to the last, by a fresh consumer. False if the deadline came first."""
     consumer = Consumer(client, [place], History(), read_committed=False)
     await client.refresh([place.topic])
@@ -434,7 +435,7 @@ class Workload:
         *,
         lanes: list[Lane],
         consumers: list[Consumer],
-        watchers: list[tuple[SimClient, Place]],
+        watchers: list[tuple[SimClient, TopicPartition]],
         history: History,
         random: Random,
         rate: float,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.model import TopicPartition
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.violation import Violation
-from ottla.sim.history import History, Outcome, Place, Poll, Send
+from ottla.sim.history import History, Outcome, Poll, Send
 
 
 class HistoryChecker:
-    def __init__(self, history: History, ledger_of: Callable[[Place], Ledger | None]) -> None:
+    def __init__(self, history: History, ledger_of: Callable[[TopicPartition], Ledger | None]) -> None:
         self._history = history
         self._ledger_of = ledger_of
         self._sends = 0
@@ -50,8 +51,9 @@ class HistoryChecker:
         ledger = self._ledger_of(send.place)
         if ledger is not None and ledger.end < send.offset + len(send.values):
             raise Violation(
-                "A23", f"{send.client} was told that {send.values[0]!r} is at {send.offset} of {send.place}, but only "
-                f"{ledger.end} is committed"
+                "A23",
+                f"{send.client} was told that {send.values[0]!r} is at {send.offset} of {send.place}, but only "
+                f"{ledger.end} is committed",
             )
 
     def _on_poll(self, poll: Poll) -> None:
@@ -62,8 +64,9 @@ class HistoryChecker:
         last = poll.reads[-1]
         if last.offset >= ledger.end:
             raise Violation(
-                "A6", f"{poll.client} read {last.value!r} at {last.offset} of {poll.place} from node {poll.node}, but "
-                f"only {ledger.end} is committed"
+                "A6",
+                f"{poll.client} read {last.value!r} at {last.offset} of {poll.place} from node {poll.node}, but "
+                f"only {ledger.end} is committed",
             )
 
     # At the end.
@@ -78,7 +81,7 @@ class HistoryChecker:
             self._check(place, may_lose)
         self._check_end_offsets()
 
-    def _check(self, place: Place, may_lose: bool) -> None:
+    def _check(self, place: TopicPartition, may_lose: bool) -> None:
         history = self._history
         sends = [send for send in history.sends if send.place == place]
         polls = [poll for poll in history.polls if poll.place == place]
@@ -90,9 +93,7 @@ class HistoryChecker:
         def see(offset: int, value: bytes, who: str) -> None:
             known = at_offset.setdefault(offset, (value, who))
             if known[0] != value:
-                raise Violation(
-                    "H4", f"{place} at {offset}: {known[1]} saw {known[0]!r}, and {who} {value!r}"
-                )
+                raise Violation("H4", f"{place} at {offset}: {known[1]} saw {known[0]!r}, and {who} {value!r}")
 
         for poll in polls:
             for read in poll.reads:
@@ -140,7 +141,7 @@ class HistoryChecker:
 
     def _check_sends(
         self,
-        place: Place,
+        place: TopicPartition,
         sends: list[Send],
         by_value: dict[bytes, tuple[Send, int]],
         polls: list[Poll],
@@ -152,8 +153,9 @@ class HistoryChecker:
                 before = last.get(send.client)
                 if before is not None and send.offset < before.offset + len(before.values):
                     raise Violation(
-                        "H8", f"{place}: {send.client} sent {before.values[0]!r}, told {before.offset}, and then "
-                        f"{send.values[0]!r}, told {send.offset}"
+                        "H8",
+                        f"{place}: {send.client} sent {before.values[0]!r}, told {before.offset}, and then "
+                        f"{send.values[0]!r}, told {send.offset}",
                     )
                 last[send.client] = send
         # Known offsets, in the order in which they came to be known; then each write against those before it.
@@ -176,8 +178,9 @@ class HistoryChecker:
                 at += 1
             if send.offset <= highest:
                 raise Violation(
-                    "H12", f"{place}: {send.client} began to write {send.values[0]!r} at {send.invoked:.3f} and was "
-                    f"told {send.offset}, though {who} of {highest} before"
+                    "H12",
+                    f"{place}: {send.client} began to write {send.values[0]!r} at {send.invoked:.3f} and was "
+                    f"told {send.offset}, though {who} of {highest} before",
                 )
         for poll in polls:
             for read in poll.reads:
@@ -185,7 +188,7 @@ class HistoryChecker:
                 if origin is not None and poll.completed < origin[0].invoked:
                     raise Violation("H12", f"{place}: {read.value!r} was read before it was written")
 
-    def _check_polls(self, place: Place, polls: list[Poll]) -> None:
+    def _check_polls(self, place: TopicPartition, polls: list[Poll]) -> None:
         """H7: an assigned consumer sees every offset once, in order."""
         position: dict[str, int] = {}
         for poll in polls:
@@ -197,13 +200,14 @@ class HistoryChecker:
 
     def _check_end_offsets(self) -> None:
         """A10: the latest offset that a leader tells never falls, for one who knows its epoch."""
-        last: dict[tuple[str, Place], tuple[int, int]] = {}
+        last: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
         for answer in self._history.end_offsets:
             key = (answer.client, answer.place)
             before = last.get(key)
             if before is not None and answer.offset < before[0]:
                 raise Violation(
-                    "A10", f"{answer.client} asked for the end of {answer.place}: {before[0]}, and later "
-                    f"{answer.offset} from node {answer.node}"
+                    "A10",
+                    f"{answer.client} asked for the end of {answer.place}: {before[0]}, and later "
+                    f"{answer.offset} from node {answer.node}",
                 )
             last[key] = (answer.offset, answer.leader_epoch)

@@ -6,10 +6,10 @@ Looked at whenever a node has taken in newer metadata than anybody before: what 
 from __future__ import annotations
 
 from ottla.metadata.images import MetadataImage, PartitionImage
+from ottla.model import TopicPartition
 from ottla.sim import view
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine
-from ottla.sim.history import Place
 
 
 class MetadataChecker:
@@ -21,7 +21,7 @@ class MetadataChecker:
         self.elections = 0
         self.shrinks = 0
         self.growths = 0
-        self.moved: list[Place] = []
+        self.moved: list[TopicPartition] = []
         """Partitions that changed in the last look."""
 
     def after_step(self, machine: Machine) -> bool:
@@ -49,13 +49,13 @@ class MetadataChecker:
             for index, partition in topic.partitions.items():
                 known_partition = self._partitions.get((bytes(topic.topic_id), index))
                 if known_partition is not partition or brokers_moved:
-                    place = Place(topic.name, index)
+                    place = TopicPartition(topic.name, index)
                     self._check(place, partition, known_partition, image)
                     self._partitions[bytes(topic.topic_id), index] = partition
                     self.moved.append(place)
 
     def _check(
-        self, place: Place, partition: PartitionImage, before: PartitionImage | None, image: MetadataImage
+        self, place: TopicPartition, partition: PartitionImage, before: PartitionImage | None, image: MetadataImage
     ) -> None:
         replicas, isr, elr = set(partition.replicas), set(partition.isr), set(partition.elr)
         if not isr <= replicas or not elr <= replicas or isr & elr:

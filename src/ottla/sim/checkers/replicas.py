@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from ottla.broker.hosted import HostedPartition
 from ottla.log.log import Log
-from ottla.model import METADATA_TOPIC
+from ottla.model import METADATA_TOPIC, TopicPartition
+from ottla.records import crc_is_valid
 from ottla.sim import view
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Mirror, durable_end
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine, Process
-from ottla.sim.history import Place
 
-METADATA = Place(METADATA_TOPIC, 0)
+METADATA = TopicPartition(METADATA_TOPIC, 0)
 
 
 class Watch:
@@ -39,7 +39,13 @@ class Watch:
     )
 
     def __init__(
-        self, place: Place, log: Log, hosted: HostedPartition | None, ledger: Ledger, mirror: Mirror, where: str
+        self,
+        place: TopicPartition,
+        log: Log,
+        hosted: HostedPartition | None,
+        ledger: Ledger,
+        mirror: Mirror,
+        where: str,
     ) -> None:
         self.place = place
         self.log = log
@@ -129,21 +135,22 @@ class ReplicaChecker:
                 self._look(machine, watch)
 
     def _begin(self, machine: Machine, process: Process, log: Log, hosted: HostedPartition | None) -> Watch:
-        place = METADATA if hosted is None else Place(hosted.topic, hosted.index)
-        key = (place.topic, place.index, bytes(log.topic_id))
+        place = METADATA if hosted is None else TopicPartition(hosted.topic, hosted.index)
+        key = (place.topic, place.partition, bytes(log.topic_id))
         ledger = self.ledgers.get(key)
         if ledger is None:
             ledger = self.ledgers[key] = Ledger(str(place))
         where = f"{place} on {machine.name}"
         watch = Watch(place, log, hosted, ledger, Mirror(log, machine.volume, where), where)
         watch.end = watch.mirror.end
+        self._check_checksums(watch)
         remains = self._remains.pop((machine.id, log.directory), None)
         if remains is not None and machine.id not in self.forgiven:
             self._check_recovery(machine, watch, remains)
         return watch
 
     def _look(self, machine: Machine, watch: Watch) -> None:
-        log, mirror, ledger = watch.log, watch.mirror, watch.ledger
+        log, mirror = watch.log, watch.mirror
         end, high_watermark, start = log.log_end_offset, log.high_watermark, log.log_start_offset
         if not start <= high_watermark <= end:
             raise Violation("A11", f"{watch.where}: start {start}, high watermark {high_watermark}, end {end}")
@@ -204,13 +211,15 @@ class ReplicaChecker:
         leader = hosted.leader
         if leader is None:
             raise Violation(
-                "A9", f"{watch.where} follows, and its high watermark {watch.high_watermark} is beyond what any leader "
-                f"has committed ({before})"
+                "A9",
+                f"{watch.where} follows, and its high watermark {watch.high_watermark} is beyond what any leader "
+                f"has committed ({before})",
             )
         if len(leader.isr) < leader.effective_min_isr:
             raise Violation(
-                "A8", f"{watch.where} moved the high watermark to {watch.high_watermark} with {sorted(leader.isr)} in "
-                f"sync, where {leader.effective_min_isr} are needed"
+                "A8",
+                f"{watch.where} moved the high watermark to {watch.high_watermark} with {sorted(leader.isr)} in "
+                f"sync, where {leader.effective_min_isr} are needed",
             )
         self.check_candidates(watch.place, watch.ledger)
 
@@ -222,7 +231,7 @@ class ReplicaChecker:
         epoch = hosted.leader.leader_epoch
         self.leaderships += 1
         ledger.lead(epoch, machine.id)
-        current = view.newest_image(self._cluster).partition(watch.place.topic, watch.place.index)
+        current = view.newest_image(self._cluster).partition(watch.place.topic, watch.place.partition)
         if current is None or current.leader != machine.id or current.leader_epoch != epoch:
             return  # It is old news already.
         self._cluster.trace.note(machine.name, f"leads {watch.place} in epoch {epoch} from {watch.end}")
@@ -230,16 +239,16 @@ class ReplicaChecker:
             return  # Elected uncleanly, with everybody's consent.
         if watch.end < ledger.end:
             raise Violation(
-                "A1", f"{watch.where} leads in epoch {epoch} with a log that ends at {watch.end}; {ledger.end} is "
-                f"committed"
+                "A1",
+                f"{watch.where} leads in epoch {epoch} with a log that ends at {watch.end}; {ledger.end} is committed",
             )
         missing = ledger.first_missing(watch.mirror.batches, watch.start)
         if missing is not None:
             raise Violation("A1", f"{watch.where} leads in epoch {epoch} without {missing}, which is committed")
 
-    def check_candidates(self, place: Place, ledger: Ledger) -> None:
+    def check_candidates(self, place: TopicPartition, ledger: Ledger) -> None:
         """A2: whoever may be elected has everything that is committed."""
-        partition = view.newest_image(self._cluster).partition(place.topic, place.index)
+        partition = view.newest_image(self._cluster).partition(place.topic, place.partition)
         if partition is None or partition.leader_recovery_state:
             return
         for replica in (*partition.isr, *partition.elr):
@@ -251,8 +260,9 @@ class ReplicaChecker:
                 continue
             if hosted.log.log_end_offset < ledger.end:
                 raise Violation(
-                    "A2", f"{place} on {machine.name} may be elected (isr {partition.isr}, elr {partition.elr}), but "
-                    f"ends at {hosted.log.log_end_offset}, where {ledger.end} is committed"
+                    "A2",
+                    f"{place} on {machine.name} may be elected (isr {partition.isr}, elr {partition.elr}), but "
+                    f"ends at {hosted.log.log_end_offset}, where {ledger.end} is committed",
                 )
 
     # Storage.
@@ -265,8 +275,9 @@ class ReplicaChecker:
         below = [batch for batch in batches[first:] if batch.next <= point]
         if below and durable_end(machine.volume, below) < below[-1].next:
             raise Violation(
-                "E3", f"{watch.where} has the recovery point {point}, but after a power loss the log would end at "
-                f"{durable_end(machine.volume, below)}"
+                "E3",
+                f"{watch.where} has the recovery point {point}, but after a power loss the log would end at "
+                f"{durable_end(machine.volume, below)}",
             )
 
     def on_death(self, machine: Machine, process: Process, *, power: bool) -> None:
@@ -313,15 +324,18 @@ class ReplicaChecker:
             for watch in watches.values():
                 if not watch.log.offline:
                     self._look(machine, watch)
-                    self._check_whole(machine, watch)
+                    self._check_whole(watch)
 
-    def _check_whole(self, machine: Machine, watch: Watch) -> None:
-        from ottla.records import crc_is_valid
-
-        epochs: list[tuple[int, int]] = []
+    def _check_checksums(self, watch: Watch) -> None:
         for batch in watch.mirror.batches:
             if not crc_is_valid(batch.file.content, batch.position, batch.size):
                 raise Violation("E1", f"{watch.where}: {batch} does not have the checksum that it claims")
+
+    def _check_whole(self, watch: Watch) -> None:
+        """E1 and E7, of every batch."""
+        self._check_checksums(watch)
+        epochs: list[tuple[int, int]] = []
+        for batch in watch.mirror.batches:
             if not epochs or batch.epoch > epochs[-1][0]:
                 epochs.append((batch.epoch, batch.base))
         known = [(epoch, start) for epoch, start in watch.log.epochs.entries if start < watch.end]
