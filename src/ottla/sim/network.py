@@ -304,6 +304,9 @@ class SimListener:
             handshake.accept(self)
         self.backlog.clear()
 
+    def pause(self) -> None:
+        self.started = False
+
     def close(self) -> None:
         if self._host.listeners.get(self._address[1]) is self:
             del self._host.listeners[self._address[1]]
@@ -578,7 +581,9 @@ class SimNetwork:
         self._host = host
         self._loop = loop
 
-    async def listen(self, host: str, port: int, accept: Callable[[], ConnectionHandler]) -> SimListener:
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], ConnectionHandler], options: object = None
+    ) -> SimListener:
         machine = self._fabric.host(self._host)
         if port == 0:
             machine.next_port += 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from ottla.errors import KafkaError, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
 from ottla.sim.checkers.histories import HistoryChecker
@@ -332,7 +333,7 @@ class Simulation:
 
     def _on_exit(self, machine: Machine, process: Process) -> None:
         """A process that ended by itself is started again, as a supervisor does."""
-        if isinstance(process.failure, AssertionError):
+        if process.failure is not None and not isinstance(process.failure, StartupError | KafkaError | OSError):
             self._fail(Violation("BUG", f"{machine.name} stopped itself: {process.failure!r}{_where(process.failure)}"))
         if process.failure is not None or not self.faults.is_due(machine):
             self.scheduler.world.call_later(1.0, machine.start)
