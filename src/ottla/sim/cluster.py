@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
+from ottla.metadata.features import SUPPORTED_FEATURES
 from ottla.metadata.ids import random_uuid
 from ottla.model import Uuid, uuid_to_text
 from ottla.runtime.seams import Runtime
@@ -25,10 +26,12 @@ from ottla.sim.loop import WALL_MS, Scheduler, SimLoop
 from ottla.sim.network import Fabric, SimNetwork
 from ottla.sim.offload import SimOffload
 from ottla.sim.trace import Trace
+from ottla.sim.view import DATA
+
+ELR_VERSION = "eligible.leader.replicas.version"
 
 CLIENT_PORT = 9092
 CONTROLLER_PORT = 10092
-DATA = "/data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +196,15 @@ class Machine:
 
     def crash_in(self, operations: int, *, power: bool) -> None:
         """Have it die in the middle of something: before its `operations`th change to the disk."""
-        if self.process is not None:
-            self.process.disk.crash_in(operations, lambda: self.crash(power=power))
+        process = self.process
+
+        def die() -> bool:
+            if self.process is process:
+                self.crash(power=power)
+            return True
+
+        if process is not None:
+            process.disk.crash_in(operations, die)
 
     def lose_disk(self) -> None:
         """Everything on it is gone. The next start is on a freshly formatted one, with a new identity."""
@@ -279,12 +289,14 @@ class Cluster:
 
     def format(self, machine: Machine, *, new: bool = False) -> None:
         """As kafka-storage does. A disk that takes the place of a lost one joins the quorum as an observer."""
-        options = FormatOptions(cluster_id=self.cluster_id)
-        if machine.plan.controller:
-            if machine.plan.voter and not new:
-                options = FormatOptions(cluster_id=self.cluster_id, initial_controllers=self._initial_controllers)
-            else:
-                options = FormatOptions(cluster_id=self.cluster_id, no_initial_controllers=True)
+        controller = machine.plan.controller
+        first = controller and machine.plan.voter and not new
+        options = FormatOptions(
+            cluster_id=self.cluster_id,
+            initial_controllers=self._initial_controllers if first else None,
+            no_initial_controllers=controller and not first,
+            features={ELR_VERSION: 1} if ELR_VERSION in SUPPORTED_FEATURES else {},
+        )
         format_node(
             SimDisk(machine.volume), machine.config, options, random=machine.random, now_ms=machine.clock.wall_ms()
         )

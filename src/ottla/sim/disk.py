@@ -288,7 +288,7 @@ class SimDisk:
         self.dead = False
         self.crash_after: int | None = None
         """Die before the operation with this number, counted down."""
-        self.on_crash: Callable[[], None] = lambda: None
+        self.on_crash: Callable[[], bool] = lambda: False
         self.on_sync: Callable[[float], None] = lambda seconds: None
         """A sync takes time; whoever runs the node knows whose."""
         self._locked: set[str] = set()
@@ -299,8 +299,11 @@ class SimDisk:
         self.dead = True
         self.armed = True
 
-    def crash_in(self, operations: int, on_crash: Callable[[], None]) -> None:
-        """Have the node die in the middle of its work: before the `operations`th change to the disk from now on."""
+    def crash_in(self, operations: int, on_crash: Callable[[], bool]) -> None:
+        """Have the node die in the middle of its work: before the `operations`th change to the disk from now on.
+
+        `on_crash` does it, or returns false if it is better not done.
+        """
         self.crash_after = operations
         self.on_crash = on_crash
         self.armed = True
@@ -325,8 +328,9 @@ class SimDisk:
             self.crash_after -= 1
             if self.crash_after <= 0:
                 self.crash_after = None
-                self.on_crash()
-                raise NodeDied
+                if self.on_crash():
+                    raise NodeDied
+                self.rearm()
         volume = self.volume
         faults = volume.faults
         if operation == "read":

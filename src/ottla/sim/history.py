@@ -97,6 +97,8 @@ class History:
     final: dict[TopicPartition, list[Read]] = field(default_factory=dict)
     """What fresh consumers read, from the beginning, when everything was healed."""
     final_start: dict[TopicPartition, int] = field(default_factory=dict)
+    corrupt: int = 0
+    """Batches that came with a checksum that is not theirs."""
     unexpected: list[str] = field(default_factory=list)
     """Answers that no client should ever get."""
 

@@ -16,6 +16,7 @@ from ottla.runtime.seams import DiskError
 from ottla.sim.checkers.histories import HistoryChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.metadata import MetadataChecker
+from ottla.sim.checkers.quorum import QuorumChecker
 from ottla.sim.checkers.replicas import ReplicaChecker
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import Lost, SimClient
@@ -87,9 +88,10 @@ class Simulation:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: dict[SimLoop, Machine] = {}
         self._build_clients(Random(f"{seed}/clients"))
-        self.faults = Faults(self, Random(f"{seed}/faults"))
+        self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
         self.replicas = ReplicaChecker(self.cluster)
         self.metadata = MetadataChecker(self.cluster)
+        self.quorum = QuorumChecker(self.cluster)
         self.histories = HistoryChecker(self.history, self._ledger_of)
         self.scheduler.after_step = self._after_step
         self.scheduler.world.on_error = self.cluster.on_loop_error
@@ -122,7 +124,7 @@ class Simulation:
             for number in range(options.consumers)
         ]
         watcher = client("w0")
-        self._admin = client("a0")
+        self.admin = client("a0")
         self._final = client("f0")
         self.client_hosts = [f"p{number}" for number in range(options.producers)]
         self.client_hosts += [f"c{number}" for number in range(options.consumers)]
@@ -184,8 +186,9 @@ class Simulation:
         self.heal()
         self._until(self._settle(), HEAL_PATIENCE_S, "the cluster works again after everything was healed")
         self._until(self._read_all(), HEAL_PATIENCE_S, "everything could be read after all was healed")
-        self._check(self.replicas.at_end)
-        self._check(lambda: self.histories.at_end(may_lose=False))
+        self.replicas.at_end()
+        self.quorum.at_end()
+        self.histories.at_end(may_lose=False)
 
     def _pass(self, until: float) -> None:
         self.scheduler.run(until)
@@ -225,10 +228,18 @@ class Simulation:
             if machine.process is None:
                 machine.start()
 
+    def forgive(self, machine: Machine, *, damaged: bool = False) -> None:
+        """What was on this disk was spoiled on purpose, and is `damaged` until somebody repairs it."""
+        self.replicas.forgive(machine, damaged=damaged)
+
+    def on_disk_lost(self, machine: Machine) -> None:
+        self.forgive(machine)
+        self.quorum.forget(machine)
+
     # What clients do at the beginning and at the end.
 
     async def _create_topic(self) -> bool:
-        options, admin = self.options, self._admin
+        options, admin = self.options, self.admin
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -293,6 +304,7 @@ class Simulation:
                     if machine is None:
                         continue
                 self.replicas.after_step(machine)
+                self.quorum.after_step(machine)
                 moved = self.metadata.after_step(machine) or moved
             if moved and self.metadata.moved:
                 for place in self.metadata.moved:
@@ -310,9 +322,6 @@ class Simulation:
                 self._loops[loop] = machine
                 return machine
         return None
-
-    def _check(self, check: Any) -> None:
-        check()
 
     def _ledger_of(self, place: TopicPartition) -> Ledger | None:
         for (topic, index, _), ledger in self.replicas.ledgers.items():
@@ -352,6 +361,9 @@ class Simulation:
             "isr shrinks": self.metadata.shrinks,
             "isr growths": self.metadata.growths,
             "unclean restarts": self.replicas.unclean_restarts,
+            "quorum elections": self.quorum.elections,
+            "snapshot loads": self.quorum.snapshot_loads,
+            "voter changes": self.quorum.voter_changes,
         }
 
 

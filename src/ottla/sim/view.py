@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
+from ottla.log import files
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
-from ottla.model import TopicPartition
+from ottla.model import TopicPartition, Uuid, uuid_from_text
+from ottla.sim.disk import FileNode
+
+DATA = "/data"
+"""Where every machine keeps its logs."""
 
 if TYPE_CHECKING:
     from ottla.sim.cluster import Cluster, Machine
@@ -80,3 +85,44 @@ def is_member(machine: Machine) -> bool:
         return False
     registered = newest_image(machine.cluster).broker(machine.id)
     return registered is not None and not registered.fenced and registered.epoch == control.broker_epoch
+
+
+def is_in_sync(cluster: Cluster, machine: Machine) -> bool:
+    """Does `machine` run, and is it in the in-sync set of every partition that it holds?"""
+    if not is_member(machine):
+        return False
+    newest = newest_image(cluster)
+    return all(
+        machine.id in partition.isr
+        for topic in newest.topics.by_name.values()
+        for partition in topic.partitions.values()
+        if machine.id in partition.replicas
+    )
+
+
+def metadata_directory_id(machine: Machine) -> Uuid | None:
+    """The identity under which this machine's disk is a voter."""
+    found = machine.volume.find(f"{DATA}/{files.META_PROPERTIES}")
+    if not isinstance(found, FileNode):
+        return None
+    for line in found.content.decode().splitlines():
+        name, _, value = line.partition("=")
+        if name == "directory.id":
+            return uuid_from_text(value)
+    return None
+
+
+def quorum_is_whole(cluster: Cluster) -> bool:
+    """Do all controllers run, and is each of them a voter of the quorum that the leader knows?"""
+    controllers = cluster.controllers
+    if not all(machine.serving and not machine.paused for machine in controllers):
+        return False
+    for machine in controllers:
+        node = machine.node
+        if node is not None and node._control is not None and node._control.is_active_controller:
+            voters = node._control.raft.machine.voters.latest
+            return all(
+                (voter := voters.get(each.id)) is not None and voter.key.directory_id == metadata_directory_id(each)
+                for each in controllers
+            )
+    return False

@@ -12,7 +12,7 @@ from random import Random
 
 from ottla.errors import ErrorCode, Malformed
 from ottla.model import TopicPartition
-from ottla.records import BatchBuilder, batches, iterate
+from ottla.records import BatchBuilder, batches, crc_is_valid, iterate
 from ottla.sim.client import Lost, SimClient
 from ottla.sim.history import EndOffset, History, Outcome, OutOfRange, Poll, Read, Send
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -327,6 +327,9 @@ class Consumer:
             return True
         reads: list[Read] = []
         for header, batch in batches(memoryview(data.records or b"")):
+            if not crc_is_valid(batch, 0, len(batch)):
+                self._history.corrupt += 1
+                return False  # As every client does: nothing of it is believed, and it is asked for again.
             if not header.is_control:
                 for record in iterate(batch):
                     if record.offset >= position:

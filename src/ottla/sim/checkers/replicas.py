@@ -84,9 +84,8 @@ class ReplicaChecker:
         self.truncations = 0
         self.unclean_restarts = 0
         self.leaderships = 0
-        self.forgiven: set[int] = set()
-        """Machines whose disks were tampered with: what they hold after that is not held against recovery."""
-        self._dirty_isr = True
+        self._damaged: dict[int, None] = {}
+        """Machines with damage on their disks: what is in their files is not held against them."""
 
     # After every step.
 
@@ -143,9 +142,11 @@ class ReplicaChecker:
         where = f"{place} on {machine.name}"
         watch = Watch(place, log, hosted, ledger, Mirror(log, machine.volume, where), where)
         watch.end = watch.mirror.end
-        self._check_checksums(watch)
         remains = self._remains.pop((machine.id, log.directory), None)
-        if remains is not None and machine.id not in self.forgiven:
+        if machine.id in self._damaged:
+            return watch
+        self._check_checksums(watch)
+        if remains is not None:
             self._check_recovery(machine, watch, remains)
         return watch
 
@@ -310,8 +311,13 @@ class ReplicaChecker:
                 "E1", f"{watch.where} ends at {watch.end} after its process died, though {old[-1].next} was written"
             )
 
-    def forgive(self, machine: Machine) -> None:
-        """The disk was spoiled on purpose: recovery owes nothing any more, until the next death."""
+    def forgive(self, machine: Machine, *, damaged: bool) -> None:
+        """The disk was spoiled on purpose: recovery owes nothing, until the next death or, if it is `damaged`, until
+        it has been repaired."""
+        if damaged:
+            self._damaged[machine.id] = None
+        else:
+            self._damaged.pop(machine.id, None)
         for key in [key for key in self._remains if key[0] == machine.id]:
             del self._remains[key]
 
@@ -322,7 +328,7 @@ class ReplicaChecker:
         for process, watches in self._watches.items():
             machine = process.machine
             for watch in watches.values():
-                if not watch.log.offline:
+                if not watch.log.offline and machine.id not in self._damaged:
                     self._look(machine, watch)
                     self._check_whole(watch)
 
