@@ -13,6 +13,7 @@ from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.http_responder import HttpResponder
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
 from ottla.broker.reply import FileSpan
 from ottla.broker.request_metrics import RequestMetrics
@@ -89,6 +90,7 @@ class Services:
         self.on_config()
         self.told_of_groups = False
         """Was it said, once, that clients ask for what is not served?"""
+        self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
 
