@@ -23,7 +23,7 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirs
     )
     response = DescribeLogDirsResponse()
     for directory in services.log_dirs:
-        result = DescribeLogDirsResult(log_dir=directory)
+        result = DescribeLogDirsResult(log_dir=directory, is_cordoned=directory in services.logs.cordoned)
         response.results.append(result)
         try:
             result.total_bytes, result.usable_bytes = services.disk.space(directory)
