@@ -23,12 +23,23 @@ from ottla.config.topic import topic_values
 from ottla.errors import StartupError
 from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
-from ottla.runtime import Listener, Runtime
+from ottla.runtime import Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
 
 _log = logging.getLogger(__name__)
 
 _PLAINTEXT = 0
+
+
+def listen_options(config: NodeConfig) -> ListenOptions:
+    """Kafka's defaults are for an acceptor with a thread of its own. One loop that also serves needs a longer backlog,
+    or a burst of peers waits a second for its next try; and buffers that the system tunes move a third more."""
+    ours = ListenOptions()
+    return ListenOptions(
+        backlog=config.int_where_set("socket.listen.backlog.size", ours.backlog),
+        send_buffer_bytes=config.int_where_set("socket.send.buffer.bytes", ours.send_buffer_bytes),
+        receive_buffer_bytes=config.int_where_set("socket.receive.buffer.bytes", ours.receive_buffer_bytes),
+    )
 
 
 class Node:
@@ -124,16 +135,20 @@ class Node:
 
     async def _listen(self, services: Services) -> None:
         controllers = {listener.name for listener in self._config.controller_listeners}
+        options = listen_options(self._config)
         for listener in self._config.listeners:
             dispatcher = Dispatcher(services, listener.name, on_controller=listener.name in controllers)
             try:
-                bound = await self._runtime.network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept)
+                bound = await self._runtime.network.listen(
+                    listener.host or "0.0.0.0", listener.port, dispatcher.accept, options
+                )
             except OSError as error:
                 raise StartupError(
                     f"Port {listener.port} of {listener.host or 'this machine'} cannot be used ({error.strerror}): "
                     f"stop what listens there, or choose another port."
                 ) from None
             self._listeners.append((listener, bound))
+            services.connections.rates.watch(listener.name, bound, on_controller=listener.name in controllers)
 
     def _endpoints(self, advertised: Sequence[ListenerConfig] | None = None) -> list[Endpoint]:
         """What others are told: the advertised listeners, with the ports that were really got."""

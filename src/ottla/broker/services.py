@@ -107,12 +107,17 @@ class Services:
             connections_max=config.get_int("max.connections"),
             per_address_max=config.get_int("max.connections.per.ip"),
             address_overrides=config.connection_limits,
-            listener_max={
-                listener.name: limit
-                for listener in config.listeners
-                if isinstance(limit := config.listener_value(listener.name, "max.connections"), int)
-            },
+            listener_max=config.listener_ints("max.connections"),
         )
+        self.connections.rates.set_limits(
+            node_rate=config.get_int("max.connection.creation.rate"),
+            listener_rates=config.listener_ints("max.connection.creation.rate"),
+            exempt=config.inter_broker_listener_name,
+            window_s=config.get_int("quota.window.size.seconds"),
+            samples=config.get_int("quota.window.num"),
+        )
+        self.logs.cordoned = config.cordoned_log_dirs
+        self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
 
     async def drain(self) -> None:
         """Wait for what was spawned."""
