@@ -232,8 +232,11 @@ class LogManager:
         log.before_truncation = self._before_truncation
         self.logs[log.topic_partition] = log
 
-    def _before_truncation(self, log: Log) -> None:
-        self._recovery_points(self.directories[_parent(log.directory)])()
+    def _before_truncation(self, log: Log, high_watermark_fell: bool) -> None:
+        directory = self.directories[_parent(log.directory)]
+        self._recovery_points(directory)()
+        if high_watermark_fell:
+            self._high_watermarks(directory)()
 
     def load_metadata_log(self, directory: str, config: LogConfig, now_ms: int) -> Log:
         """The log of `__cluster_metadata` in `directory`, made if it is not there. Comes before `load`: it says which
