@@ -75,6 +75,7 @@ class Log:
         "_unsealed_from",
         "before_truncation",
         "config",
+        "cut_at_load",
         "cut_unsynced",
         "directory",
         "epochs",
@@ -82,6 +83,7 @@ class Log:
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
+        "missing_until",
         "offline",
         "producers",
         "recovery_point",
@@ -113,6 +115,8 @@ class Log:
         unsealed_from: int,
         new: bool = False,
         recovered: bool = False,
+        cut_at_load: bool = False,
+        missing_until: int = 0,
     ) -> None:
         """`unsealed_from` is the first segment whose indexes are held in memory. In the directory of a `new` log
         nothing is synced yet; in that of a `recovered` one, nobody knows what is."""
@@ -129,6 +133,10 @@ class Log:
         self.recovery_point = recovery_point
         """Everything before it is on the disk, with all that is derived from it but the active segment's indexes."""
         self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
+        self.cut_at_load = cut_at_load
+        """Were there bytes in the files that could not be kept?"""
+        self.missing_until = missing_until
+        """This replica once held everything before that offset, and its disk has lost the end of it."""
         self.epochs = epochs
         self.producers = producers
         self.snapshots = snapshots
@@ -164,6 +172,21 @@ class Log:
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
         return max(unstable, self.log_start_offset)
+
+    @property
+    def cut_below_high_watermark(self) -> bool:
+        """Did loading find less than the high watermark that was on the disk, and have we not copied it again since?
+
+        Then committed records are missing here, and what a clean shutdown claimed is not true: this replica must not
+        lead, nor count as in sync, until it has caught up with one who has them.
+        """
+        return self.log_end_offset < self.missing_until
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last batch; -1 if there is none. An epoch that we began and never used is no such."""
+        epoch = self.epochs.epoch_for_offset(self.log_end_offset - 1)
+        return -1 if epoch is None else epoch
 
     @property
     def flush_gated(self) -> bool:
