@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from ottla.errors import ErrorCode
 from ottla.model import NO_LEADER_EPOCH
+
+PAUSE_MS = 20
+"""After a first error; it doubles with each that follows, up to the backoff. Most errors are a matter of one replica
+hearing new metadata a little before the other, and writes wait meanwhile."""
 
 CORRUPTIONS_MAX = 5
 """So many answers in a row whose batches are corrupt, and we stop asking: it is the leader's disk, not chance."""
@@ -129,13 +133,16 @@ class PartitionFollower:
     leader_epoch: int
     log: LogView
     backoff_ms: int
+    """The longest pause after an error (`replica.fetch.backoff.ms`)."""
     state: FollowerState = FollowerState.FETCHING
     delayed_until_ms: int = 0
     failure: str | None = None
     """Why it stopped, once it has."""
     lag: int | None = None
     """How far our log end was behind the leader's high watermark at its last answer; None before the first."""
-    corruptions: int = field(default=0)
+    errors: int = 0
+    """Pauses in a row."""
+    corruptions: int = 0
     """Answers in a row that could not be appended."""
 
     # Asking.
@@ -149,6 +156,10 @@ class PartitionFollower:
     def is_in_sync(self) -> bool:
         """As far as we know: a follower that keeps up is never throttled, or it would leave the in-sync set."""
         return self.lag is not None and self.lag <= 0
+
+    @property
+    def is_truncating(self) -> bool:
+        return self.state is FollowerState.TRUNCATING
 
     def is_ready(self, now_ms: int) -> bool:
         """May the partition be in the next fetch? A delay that is over ends here."""
@@ -177,7 +188,7 @@ class PartitionFollower:
         The high watermark is the leader's, as far as we have records for it. It may fall: a new leader knows only its
         own until its followers have fetched (A10).
         """
-        self.corruptions = 0
+        self.errors = self.corruptions = 0
         log = self.log
         end_offset = log.log_end_offset
         self.lag = max(0, leader_high_watermark - end_offset)
@@ -237,6 +248,7 @@ class PartitionFollower:
         self.corruptions += 1
         if self.corruptions >= CORRUPTIONS_MAX:
             return self.on_failed(reason)
+        self.errors = 16  # It helps nobody to hurry.
         return self._wait(now_ms)
 
     def on_failed(self, reason: str) -> FollowerEffect:
@@ -247,7 +259,9 @@ class PartitionFollower:
 
     def _wait(self, now_ms: int) -> FollowerEffect:
         self.state = FollowerState.DELAYED
-        self.delayed_until_ms = now_ms + self.backoff_ms
+        pause_ms = min(PAUSE_MS << min(self.errors, 16), max(1, self.backoff_ms))
+        self.errors += 1
+        self.delayed_until_ms = now_ms + pause_ms
         return Wait(self.delayed_until_ms)
 
 
