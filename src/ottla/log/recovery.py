@@ -153,7 +153,8 @@ class _Loader:
             missing_until=high_watermark if end < high_watermark else 0,
         )
         if log.missing_until:
-            _log.error(
+            _log.log(
+                logging.ERROR if clean else logging.WARNING,
                 "%s: committed records from offset %d to %d are missing; they are to be copied from another replica",
                 self.topic_partition,
                 end,
