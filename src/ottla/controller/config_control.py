@@ -44,8 +44,9 @@ class ConfigControl:
         self._table.validate(self._state.image, resource, values, {})
         return [config_record(resource, name, value) for name, value in values.items()]
 
-    def default_min_insync_replicas(self) -> int:
-        return self._table.default_min_insync_replicas(self._state.image)
+    @property
+    def static_min_insync_replicas(self) -> int:
+        return self._table.static_min_insync_replicas
 
     def effective_topic_configs(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
         return self._table.effective_topic_configs(self._state.image, overrides)
@@ -138,7 +139,7 @@ class ConfigControl:
         image = self._state.image
         records: list[MetadataRecord] = []
         if MIN_INSYNC_REPLICAS not in image.config(DEFAULT_BROKER):
-            records.append(config_record(DEFAULT_BROKER, MIN_INSYNC_REPLICAS, str(self.default_min_insync_replicas())))
+            records.append(config_record(DEFAULT_BROKER, MIN_INSYNC_REPLICAS, str(self.static_min_insync_replicas)))
         records += [
             config_record(resource, MIN_INSYNC_REPLICAS, None)
             for resource, values in image.configs.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -113,7 +113,7 @@ class Controller:
         self._directories = DirectoryControl(self._state, self._cluster, leadership)
         self._configs = ConfigControl(self._state, table)
         self._topics = TopicControl(self._state, settings, self._configs, random)
-        self._features = FeatureControl(self._state)
+        self._features = FeatureControl(self._state, self._configs, settings.node_id)
         self._producer_ids = ProducerIdControl(self._state, self._cluster)
         self._timed_work = TimedWork(settings, self._cluster, self._elections, now_ms)
 
@@ -147,7 +147,7 @@ class Controller:
         self._state.revert()
 
     def activate(self, bootstrap: Sequence[MetadataRecord]) -> Generated[None]:
-        default = self._configs.default_min_insync_replicas()
+        default = self._configs.static_min_insync_replicas
         return Generated(activation_records(self._state.newest, bootstrap, default), None)
 
     # Time.
@@ -163,6 +163,10 @@ class Controller:
     def on_listeners(self, *, present: bool) -> None:
         """Does any other node read this log, so that it must not fall silent?"""
         self._timed_work.has_listeners = present
+
+    def on_quorum(self, voters: Iterable[int], kraft_version: int) -> None:
+        """Who votes in the quorum, and its `kraft.version`: what of the features is not metadata."""
+        self._features.on_quorum(voters, kraft_version)
 
     def on_paused(self, now_ms: int) -> None:
         """This process did not run for a while, so that silence says nothing about the brokers."""
