@@ -120,6 +120,11 @@ def release_names() -> list[str]:
     return [name for _, name in _RELEASES]
 
 
+def has_scram(metadata_version: int) -> bool:
+    """KIP-900."""
+    return metadata_version >= 11
+
+
 def has_transactions(metadata_version: int) -> bool:
     """KIP-868."""
     return metadata_version >= 14
