@@ -122,3 +122,12 @@ def test_a_broker_that_comes_back_without_a_disk_leads_nothing_that_was_on_it() 
     assert response.is_fenced, "first the directory goes"
     assert not acting.heartbeat(1, offline=[TWO[0]]).is_fenced
     assert acting.partition("single").leader == NO_LEADER
+
+
+def test_a_broker_without_any_disk_left_is_fenced() -> None:
+    acting = acting_with_two_disks()
+    assert acting.heartbeat(1, offline=TWO).is_fenced
+    assert (acting.partition("orders").leader, acting.partition("orders").isr) == (2, (2,))
+    before = len(acting.log)
+    assert acting.heartbeat(1, offline=TWO).is_fenced
+    assert len(acting.log) == before

@@ -12,6 +12,7 @@ from ottla.wire.messages.alter_configs_request import AlterConfigsResource as Le
 from ottla.wire.messages.unregister_broker_request import UnregisterBrokerRequest
 from ottla.wire.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.controller.acting import Acting, uid
+from tests.controller.test_directory_control import assign
 from tests.controller.test_elections import alter
 
 
@@ -134,10 +135,20 @@ def test_a_broker_that_is_unregistered_is_eligible_for_nothing(acting: Acting) -
 
 
 def test_a_failed_directory_makes_no_leader_eligible(acting: Acting) -> None:
-    acting.propose("orders", [1])
-    acting.heartbeat(1, offline=[uid(51)])
-    assert acting.partition("orders").leader == 2, "1 left the ISR, and 2 and 3 were eligible"
-    assert shape(acting) == (2, (2,), (1, 3), ())
+    acting.register(4, log_dirs=[uid(74), uid(75)])
+    acting.heartbeat(4)
+    acting.reassign("orders", [4, 2, 3])
+    acting.propose("orders", [1, 2, 3, 4])
+    topic = acting.image.topic("orders")
+    assert topic is not None
+    assert assign(acting, (uid(74), topic.topic_id, 0), broker=4) == ["NONE"]
+    acting.propose("orders", [4])
+    assert shape(acting) == (4, (4,), (2, 3), ())
+    acting.heartbeat(4, offline=[uid(74)])
+    assert shape(acting) == (2, (2,), (3, 4), ()), "4 left the ISR, and 2 and 3 were eligible"
+    acting.fence(2)
+    acting.fence(3)
+    assert acting.partition("orders").leader == NO_LEADER, "4 is alive, but its replica is not"
 
 
 def test_another_minimum_clears_what_the_old_one_made_eligible(acting: Acting) -> None:
@@ -150,6 +161,27 @@ def test_another_minimum_clears_what_the_old_one_made_eligible(acting: Acting) -
     assert shape(acting, "other") == (1, (1,), (2,), ())
     assert alter(acting, RESOURCE_BROKER, "", "min.insync.replicas", "1") == 0
     assert shape(acting, "other") == (1, (1,), (), ())
+
+
+def test_another_minimum_does_not_strand_who_has_no_isr(acting: Acting) -> None:
+    acting.assigned("single", 1)
+    for broker in (3, 2, 1):
+        acting.fence(broker)
+    before = shape(acting), shape(acting, "single")
+    assert before == ((NO_LEADER, (), (1, 2), (1,)), (NO_LEADER, (), (1,), (1,)))
+    alter(acting, RESOURCE_BROKER, "", "min.insync.replicas", "1")
+    alter(acting, RESOURCE_TOPIC, "orders", "min.insync.replicas", "3")
+    assert (shape(acting), shape(acting, "single")) == before, "nothing was committed meanwhile"
+    acting.heartbeat(1)
+    assert (shape(acting), shape(acting, "single")) == ((1, (1,), (2,), ()), (1, (1,), (), ()))
+
+
+def test_a_leader_that_is_enough_by_itself_leaves_nobody_eligible_behind(acting: Acting) -> None:
+    for broker in (3, 2, 1):
+        acting.fence(broker)
+    alter(acting, RESOURCE_TOPIC, "orders", "min.insync.replicas", "1")
+    acting.heartbeat(1)
+    assert shape(acting) == (1, (1,), (), ()), "it may commit alone from now on, and 2 would miss that"
 
 
 def test_the_minimum_belongs_to_the_cluster_and_to_topics() -> None:
