@@ -41,6 +41,9 @@ SERVED = {
     "PushTelemetry",
     "ListConfigResources",
     "DescribeTopicPartitions",
+    "DescribeAcls",
+    "DescribeClientQuotas",
+    "DescribeUserScramCredentials",
 }
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
 
-from ottla.broker.control.controller_driver import ControllerDriver, Operation
-from ottla.controller.controller import Controller
+from ottla.broker.control.controller_driver import ControllerDriver
+from ottla.controller.controller import METHODS, Controller
 from ottla.controller.generated import Generated
 from ottla.errors import ErrorCode, KafkaError
 from ottla.wire.message import Message
-
-if TYPE_CHECKING:
-    from ottla.wire.messages.create_topics_request import CreateTopicsRequest
 
 M = TypeVar("M", bound=Message)
 
@@ -36,18 +34,13 @@ class ControllerChannel(Protocol):
         ...
 
 
-_METHODS: dict[str, Callable[..., object]] = {
-    "BrokerRegistrationRequest": Controller.register_broker,
-    "BrokerHeartbeatRequest": Controller.broker_heartbeat,
-    "UnregisterBrokerRequest": Controller.unregister_broker,
-    "ControllerRegistrationRequest": Controller.register_controller,
-    "DeleteTopicsRequest": Controller.delete_topics,
-    "CreatePartitionsRequest": Controller.create_partitions,
-    "AlterConfigsRequest": Controller.alter_configs,
-    "IncrementalAlterConfigsRequest": Controller.incremental_alter_configs,
-    "UpdateFeaturesRequest": Controller.update_features,
-    "AllocateProducerIdsRequest": Controller.allocate_producer_ids,
-}
+@dataclass(frozen=True, slots=True)
+class _Requester:
+    describable: Callable[[str], bool]
+    principal: str = "User:ANONYMOUS"
+
+    def may_describe_configs(self, topic: str) -> bool:
+        return self.describable(topic)
 
 
 class LocalChannel:
@@ -61,20 +54,12 @@ class LocalChannel:
 
     def submit(self, request: Message, describable: Callable[[str], bool] = _any_topic) -> asyncio.Future[Message]:
         """Carry out `request` in this turn of the loop, so that what follows shares its flush."""
-        name = type(request).__name__
-        operation: Operation[Message]
-        if name == "CreateTopicsRequest":
-            create = cast("CreateTopicsRequest", request)
+        name = METHODS.get(type(request).__name__)
+        if name is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The controller does not serve {type(request).__name__}.")
+        requester = _Requester(describable)
 
-            def operation(controller: Controller, now_ms: int) -> Generated[Message]:
-                return cast("Generated[Message]", controller.create_topics(create, now_ms, describable))
-
-        else:
-            method = _METHODS.get(name)
-            if method is None:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The controller does not serve {name}.")
-
-            def operation(controller: Controller, now_ms: int) -> Generated[Message]:
-                return cast("Generated[Message]", method(controller, request, now_ms))
+        def operation(controller: Controller, now_ms: int) -> Generated[Message]:
+            return cast("Generated[Message]", getattr(controller, name)(request, now_ms, requester))
 
         return self._driver.submit(operation)

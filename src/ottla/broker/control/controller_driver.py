@@ -131,9 +131,8 @@ class ControllerDriver:
         if controller is None:
             return
         now_ms = self._now_ms()
-        check_ms = controller.next_session_check_ms()
-        # Nobody to watch: look again later, for whoever is unfenced meanwhile has a full session before him.
-        self._session_check_ms = now_ms + _STALL_MS if check_ms is None else max(check_ms, now_ms + 1)
+        # Whoever is unfenced meanwhile has a full session before him, but what a request brings forward must not wait.
+        self._session_check_ms = min(max(controller.next_timed_work_ms(), now_ms + 1), now_ms + _STALL_MS)
         self._session_timer = self._timers.after(self._session_check_ms - now_ms, self._check_sessions)
 
     def _check_sessions(self) -> None:
@@ -144,7 +143,7 @@ class ControllerDriver:
         if now_ms > self._session_check_ms + _STALL_MS:
             controller.on_paused(now_ms)
         try:
-            while (generated := controller.fence_stale_broker(now_ms)).records:
+            while (generated := controller.timed_work(now_ms)).records:
                 self._append(controller, generated.records)
         except KafkaError:
             return  # The log failed, and whoever listens to the raft driver has been told.
