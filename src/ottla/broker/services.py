@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
+from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replica_manager import ReplicaManager
@@ -55,7 +57,8 @@ class Services:
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
         registry = Registry()
-        self.replicas = ReplicaManager(config.node_id, runtime, registry)
+        self.replicas = ReplicaManager(config.node_id, runtime, registry, config.get_int("replica.lag.time.max.ms"))
+        self.isr_changes = IsrChanges(self, registry)
         self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
         self.buffers = ReceiveBuffers(config.get_int("queued.max.request.bytes"))
         self.request_metrics = RequestMetrics(registry, runtime.clock)
@@ -129,6 +132,15 @@ class Services:
             self.stop_node(error)
 
     # The cluster.
+
+    @property
+    def fetchers(self) -> Fetchers:
+        """What copies from the leaders of the partitions that this node follows."""
+        return self.replicas.fetchers
+
+    @fetchers.setter
+    def fetchers(self, fetchers: Fetchers) -> None:
+        self.replicas.fetchers = fetchers
 
     @property
     def node_id(self) -> int:
