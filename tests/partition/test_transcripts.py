@@ -37,6 +37,7 @@ class Stage:
         self._leader: PartitionLeader | None = None
         self._now_ms = 0
         self._asked: ProposeIsr | None = None
+        self._said: list[str] = []
 
     def execute(self, command: Command) -> list[str]:
         if command.name == "leader":
@@ -69,7 +70,10 @@ class Stage:
         now_ms = self._now_ms
         match command.name:
             case "end":
-                return leader.on_log_end(int(command.words[0]), now_ms)
+                if not leader.alone:
+                    return leader.on_log_end(int(command.words[0]), now_ms)
+                advanced = leader.on_log_end_alone(int(command.words[0]))
+                return () if advanced is None else (advanced,)
             case "fetch":
                 replica, offset = int(command.words[0]), command.integer("from")
                 broker_epoch = command.integer("epoch", registered(replica))
@@ -110,8 +114,6 @@ class Stage:
                 self._said = [f"readable={_ids(found)}"]
                 return ()
         raise AssertionError(f"line {command.line}: no command {command.name}")
-
-    _said: list[str] = []
 
     def _show(self, effects: Sequence[Effect]) -> list[str]:
         leader = self._leader

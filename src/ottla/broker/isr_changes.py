@@ -1,9 +1,9 @@
 """Takes proposals for other in-sync sets to the controller (AlterPartition), and its answers back.
 
-The proposals of a turn go in one request, and one request is in flight at a time, so that of two proposals of a partition
-the older cannot overtake the newer. A request is repeated until the controller answers it: only the leader machine
-decides what an answer means, and whether a partition's proposal is to be made again. One that the metadata has overtaken
-meanwhile is dropped.
+The proposals of a turn go in one request, and one request is in flight at a time, so that of two proposals of a
+partition the older cannot overtake the newer. A request is repeated until the controller answers it: only the leader
+machine decides what an answer means, and whether a partition's proposal is to be made again. One that the metadata has
+overtaken meanwhile is dropped.
 """
 
 from __future__ import annotations

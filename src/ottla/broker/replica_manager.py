@@ -173,8 +173,11 @@ class ReplicaManager:
             waiter.on_safe(partition, required)
         leader = partition.leader
         if leader is not None:
-            effects = leader.on_log_end(offset) if leader.alone else leader.on_log_end(offset, self._now_ms())
-            if effects:
+            if leader.alone:
+                advanced = leader.on_log_end_alone(offset)
+                if advanced is not None:
+                    self._on_high_watermark(partition, advanced.offset)
+            elif effects := leader.on_log_end(offset, self._now_ms()):
                 self._carry_out(partition, effects)
 
     def _now_ms(self) -> int:
@@ -184,19 +187,21 @@ class ReplicaManager:
     def _carry_out(self, partition: HostedPartition, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case HighWatermarkAdvanced():
-                    offset = effect.offset
-                    partition.log.update_high_watermark(offset)
-                    waiters = partition.watermark_waiters
-                    while waiters and waiters[0][0] <= offset:
-                        required, waiter = waiters.popleft()
-                        waiter.on_safe(partition, required)
-                    if partition.fetch_waiters or partition.replica_waiters:
-                        self._advanced[partition] = None
+                case HighWatermarkAdvanced(offset=offset):
+                    self._on_high_watermark(partition, offset)
                 case ProposeIsr():
                     self.propose_isr(partition, effect)
                 case _:
                     assert_never(effect)
+
+    def _on_high_watermark(self, partition: HostedPartition, offset: int) -> None:
+        partition.log.update_high_watermark(offset)
+        waiters = partition.watermark_waiters
+        while waiters and waiters[0][0] <= offset:
+            required, waiter = waiters.popleft()
+            waiter.on_safe(partition, required)
+        if partition.fetch_waiters or partition.replica_waiters:
+            self._advanced[partition] = None
 
     def wake_fetches(self) -> None:
         """Tell waiting fetches which partitions moved; called at the end of a turn, after the producers' replies."""

@@ -94,16 +94,19 @@ class PartitionLeader:
 
     # Appends and fetches.
 
-    def on_log_end(self, offset: int, now_ms: int = 0) -> Sequence[Effect]:
-        """We now hold everything before `offset`. The time matters only where there are followers."""
+    def on_log_end(self, offset: int, now_ms: int) -> Sequence[Effect]:
+        """We now hold everything before `offset`."""
         self.log_end = offset
-        if self.alone:
-            # Every append of an unreplicated partition comes this way.
-            if offset > self.high_watermark and self.has_min_isr:
-                self.high_watermark = offset
-                return (HighWatermarkAdvanced(offset),)
-            return _NOTHING
         return self._advance(now_ms)
+
+    def on_log_end_alone(self, offset: int) -> HighWatermarkAdvanced | None:
+        """The same where there are no followers, and so no time that matters. Every append of an unreplicated partition
+        comes this way."""
+        self.log_end = offset
+        if offset > self.high_watermark and self.has_min_isr:
+            self.high_watermark = offset
+            return HighWatermarkAdvanced(offset)
+        return None
 
     def check_follower(self, replica: int, broker_epoch: int, *, knows_epoch: bool) -> None:
         """Turn away a fetch that must not count, before anything is read: from a stranger, or from an incarnation of a
@@ -235,8 +238,8 @@ class PartitionLeader:
     # The in-sync set.
 
     def _maybe_grow(self, replica: int, follower: FollowerState) -> tuple[Effect, ...]:
-        """A follower joins when it has all that is committed, also by earlier leaders: they may have committed what lies
-        between our high watermark and the start of our epoch."""
+        """A follower joins when it has all that is committed, also by earlier leaders: they may have committed what
+        lies between our high watermark and the start of our epoch."""
         if (
             self.pending is not None
             or replica in self.isr
