@@ -59,6 +59,22 @@ class Fetchers(Protocol):
     def on_metadata(self, image: MetadataImage) -> None: ...
 
 
+class Throttle(Protocol):
+    """A limit on the bytes of replication (`broker/replication/throttle`)."""
+
+    def is_exceeded(self) -> bool: ...
+
+    def record(self, size: int) -> None: ...
+
+
+class NoThrottle:
+    def is_exceeded(self) -> bool:
+        return False
+
+    def record(self, size: int) -> None:
+        pass
+
+
 class HostedPartition:
     """State only; `ReplicaManager` is the one who changes it."""
 
