@@ -97,7 +97,7 @@ class Stage:
         self._network = network
         self._publisher = MetadataPublisher(node.services)
         self.controller = ControllerByHand(self)
-        node.services.controller = self.controller  # type: ignore[assignment]
+        node.services.controller = self.controller
 
     async def connect(self) -> Client:
         client = Client()

@@ -268,10 +268,10 @@ async def test_a_follower_out_of_sync_may_be_throttled_and_one_in_sync_never() -
         exceeded = True
         recorded = 0
 
-        def is_exceeded(self) -> bool:
+        def is_exceeded(self, now_ms: int) -> bool:
             return self.exceeded
 
-        def record(self, size: int) -> None:
+        def record(self, size: int, now_ms: int) -> None:
             self.recorded += size
 
     async with stage() as setting:

@@ -62,16 +62,16 @@ class Fetchers(Protocol):
 class Throttle(Protocol):
     """A limit on the bytes of replication (`broker/replication/throttle`)."""
 
-    def is_exceeded(self) -> bool: ...
+    def is_exceeded(self, now_ms: int) -> bool: ...
 
-    def record(self, size: int) -> None: ...
+    def record(self, size: int, now_ms: int) -> None: ...
 
 
 class NoThrottle:
-    def is_exceeded(self) -> bool:
+    def is_exceeded(self, now_ms: int) -> bool:
         return False
 
-    def record(self, size: int) -> None:
+    def record(self, size: int, now_ms: int) -> None:
         pass
 
 

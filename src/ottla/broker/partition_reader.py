@@ -158,7 +158,11 @@ class PartitionReader:
         offset, log_end = wanted.fetch_offset, log.log_end_offset
         if not log.log_start_offset <= offset <= log_end:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        throttled = hosted.throttled and self.replica_id not in leader.isr and services.leader_throttle.is_exceeded()
+        throttled = (
+            hosted.throttled
+            and self.replica_id not in leader.isr
+            and services.leader_throttle.is_exceeded(services.replicas.now_ms())
+        )
         if offset < log_end and not throttled and (max_bytes > 0 or min_one):
             span = log.read(offset, max_bytes=max_bytes, upper_bound=log_end, min_one=min_one)
             if span is not None:

@@ -179,10 +179,10 @@ class ReplicaManager:
                 advanced = leader.on_log_end_alone(offset)
                 if advanced is not None:
                     self._on_high_watermark(partition, advanced.offset)
-            elif effects := leader.on_log_end(offset, self._now_ms()):
+            elif effects := leader.on_log_end(offset, self.now_ms()):
                 self._carry_out(partition, effects)
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
         """The time of the machines: monotonic milliseconds."""
         return int(self._clock.monotonic() * 1000)
 
@@ -262,7 +262,7 @@ class ReplicaManager:
             isr=frozenset(image.isr),
             min_isr=partition.min_isr,
             high_watermark=log.high_watermark,
-            now_ms=self._now_ms(),
+            now_ms=self.now_ms(),
             lag_ms_max=self._lag_ms_max,
             brokers=self._brokers,
         )
@@ -282,7 +282,7 @@ class ReplicaManager:
         leader = partition.leader
         assert leader is not None
         partition.image = image
-        effects = leader.on_partition(image.partition_epoch, image.replicas, frozenset(image.isr), self._now_ms())
+        effects = leader.on_partition(image.partition_epoch, image.replicas, frozenset(image.isr), self.now_ms())
         self._carry_out(partition, effects)
         self._check_low_watermark(partition)
         # A fetch of a replica that was taken away is to learn of it.
@@ -309,6 +309,9 @@ class ReplicaManager:
         if partition.following is not None:
             partition.following = None
             self.fetchers.unfollow(partition)
+            while partition.durable_waiters:
+                required, waiter = partition.durable_waiters.popleft()
+                waiter.on_lost(partition, required)
 
     # The in-sync set.
 
@@ -325,7 +328,7 @@ class ReplicaManager:
         leader = partition.leader
         assert leader is not None
         effects = leader.on_fetch(
-            replica, broker_epoch, fetch_offset, log_end_at_read, self._now_ms(), log_start=log_start
+            replica, broker_epoch, fetch_offset, log_end_at_read, self.now_ms(), log_start=log_start
         )
         if effects:
             self._carry_out(partition, effects)
@@ -347,7 +350,7 @@ class ReplicaManager:
             effects = leader.on_alter_partition_result(
                 proposal,
                 error,
-                self._now_ms(),
+                self.now_ms(),
                 leader_epoch=leader_epoch,
                 partition_epoch=partition_epoch,
                 isr=isr,
@@ -360,7 +363,7 @@ class ReplicaManager:
             broker.broker_id: LiveBroker(broker.epoch, broker.in_controlled_shutdown)
             for broker in image.alive_brokers()
         }
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         for partition in self.partitions():
             leader = partition.leader
             if leader is not None and not leader.alone:
@@ -371,12 +374,12 @@ class ReplicaManager:
     def on_min_isr(self, partition: HostedPartition) -> None:
         leader = partition.leader
         if leader is not None and leader.min_isr != partition.min_isr:
-            self._carry_out(partition, leader.on_min_isr(partition.min_isr, self._now_ms()))
+            self._carry_out(partition, leader.on_min_isr(partition.min_isr, self.now_ms()))
             self.wake_fetches()
 
     def on_tick(self) -> None:
         """Called every half `replica.lag.time.max.ms`: who has fallen behind leaves the in-sync set."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         for partition in self.partitions():
             leader = partition.leader
             if leader is not None and not leader.alone:

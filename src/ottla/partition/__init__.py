@@ -6,11 +6,11 @@ see a log: what a replica holds is told to them as offsets.
 
 from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
 from ottla.partition.leader import PartitionLeader
-from ottla.partition.replica import FollowerState, LiveBroker
+from ottla.partition.replica import FollowerProgress, LiveBroker
 
 __all__ = [
     "Effect",
-    "FollowerState",
+    "FollowerProgress",
     "HighWatermarkAdvanced",
     "IsrMember",
     "LiveBroker",

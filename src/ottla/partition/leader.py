@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
-from ottla.partition.replica import FollowerState, LiveBroker
+from ottla.partition.replica import FollowerProgress, LiveBroker
 
 _NOTHING: tuple[Effect, ...] = ()
 
@@ -64,7 +64,7 @@ class PartitionLeader:
 
     log_end: int = field(init=False)
     """Our own, as far as it counts (`flush.messages`)."""
-    followers: dict[int, FollowerState] = field(init=False)
+    followers: dict[int, FollowerProgress] = field(init=False)
     """All replicas but ourselves, in the order of the assignment."""
     pending: ProposeIsr | None = field(init=False, default=None)
     """The change that the controller has been asked for. One at a time."""
@@ -81,7 +81,7 @@ class PartitionLeader:
         assert self.isr <= set(self.replicas)
         self.log_end = self.start_offset
         self.followers = {
-            replica: FollowerState(caught_up_ms=self.now_ms) if replica in self.isr else FollowerState()
+            replica: FollowerProgress(caught_up_ms=self.now_ms) if replica in self.isr else FollowerProgress()
             for replica in self.replicas
             if replica != self.replica_id
         }
@@ -197,7 +197,7 @@ class PartitionLeader:
             known = self.followers
             self.replicas = replicas
             self.followers = {
-                replica: known.get(replica) or FollowerState() for replica in replicas if replica != self.replica_id
+                replica: known.get(replica) or FollowerProgress() for replica in replicas if replica != self.replica_id
             }
         if partition_epoch > self.partition_epoch:
             # What is in flight names an older partition epoch, so that it was this very change or will be refused.
@@ -227,7 +227,7 @@ class PartitionLeader:
                 log_start = follower.log_start
         return log_start
 
-    def readable_replicas(self, offset: int) -> list[tuple[int, FollowerState]]:
+    def readable_replicas(self, offset: int) -> list[tuple[int, FollowerProgress]]:
         """Followers in sync that hold `offset`, from which a consumer might read it (KIP-392)."""
         return [
             (replica, follower)
@@ -237,7 +237,7 @@ class PartitionLeader:
 
     # The in-sync set.
 
-    def _maybe_grow(self, replica: int, follower: FollowerState) -> tuple[Effect, ...]:
+    def _maybe_grow(self, replica: int, follower: FollowerProgress) -> tuple[Effect, ...]:
         """A follower joins when it has all that is committed, also by earlier leaders: they may have committed what
         lies between our high watermark and the start of our epoch."""
         if (
@@ -277,7 +277,7 @@ class PartitionLeader:
         self.has_min_isr = len(self.isr) >= self.effective_min_isr
         self.alone = not self.followers
 
-    def _is_caught_up(self, follower: FollowerState, now_ms: int) -> bool:
+    def _is_caught_up(self, follower: FollowerProgress, now_ms: int) -> bool:
         return follower.log_end >= self.log_end or now_ms - follower.caught_up_ms <= self.lag_ms_max
 
     # The high watermark.

@@ -14,7 +14,7 @@ class LiveBroker(NamedTuple):
     shutting_down: bool = False
 
 
-class FollowerState:
+class FollowerProgress:
     """Owned by `PartitionLeader`. Times are monotonic milliseconds."""
 
     __slots__ = ("broker_epoch", "caught_up_ms", "fetched_ms", "leader_end_at_fetch", "log_end", "log_start")

@@ -289,7 +289,7 @@ class _Fetch:
         if sent:
             self._services.metrics.replication_bytes_out.value += sent
         if throttled:
-            self._services.leader_throttle.record(throttled)
+            self._services.leader_throttle.record(throttled, self._services.replicas.now_ms())
 
     def _nodes(self, told: list[Found]) -> list[NodeAddress]:
         """Where the new leaders are that the partitions' answers name, by the listener that was asked (KIP-951)."""
