@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.images import RESOURCE_BROKER, RESOURCE_TOPIC
 from ottla.partition import LiveBroker
 from ottla.wire.messages.delete_records_request import (
     DeleteRecordsPartition,
@@ -264,27 +265,23 @@ async def test_a_deletion_that_a_follower_does_not_follow_times_out() -> None:
 
 
 async def test_a_follower_out_of_sync_may_be_throttled_and_one_in_sync_never() -> None:
-    class Throttle:
-        exceeded = True
-        recorded = 0
-
-        def is_exceeded(self, now_ms: int) -> bool:
-            return self.exceeded
-
-        def record(self, size: int, now_ms: int) -> None:
-            self.recorded += size
-
     async with stage() as setting:
-        throttle = setting.services.leader_throttle = Throttle()
         setting.create(isr=(1, 3), leader_replication_throttled_replicas="0:1")
+        setting.publish(making.config(RESOURCE_BROKER, "1", "leader.replication.throttled.rate", "10"))
+        throttle = setting.services.leader_throttle
         await setting.produce(b"one")
         two, three = await setting.follower(2), await setting.follower(3)
+        await three.fetch(1)
+        assert values(await two.fetch(0)) == [b"one"], "nothing has passed yet"
+        assert throttle.is_exceeded(setting.services.replicas.now_ms())
         found = await two.fetch(0)
         assert (found.error_code, values(found)) == (0, [])
         assert values(await three.fetch(0)) == [b"one"]
-        assert throttle.recorded > 0
-        throttle.exceeded = False
+        setting.publish(making.config(RESOURCE_BROKER, "1", "leader.replication.throttled.rate", "1000000"))
         assert values(await two.fetch(0)) == [b"one"]
+        setting.publish(making.config(RESOURCE_BROKER, "1", "leader.replication.throttled.rate", "10"))
+        setting.publish(making.config(RESOURCE_TOPIC, TOPIC, "leader.replication.throttled.replicas", "0:2"))
+        assert values(await two.fetch(0)) == [b"one"], "that is about another broker's copies"
 
 
 async def test_a_consumer_is_sent_to_the_follower_in_its_rack() -> None:

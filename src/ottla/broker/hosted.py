@@ -59,22 +59,6 @@ class Fetchers(Protocol):
     def on_metadata(self, image: MetadataImage) -> None: ...
 
 
-class Throttle(Protocol):
-    """A limit on the bytes of replication (`broker/replication/throttle`)."""
-
-    def is_exceeded(self, now_ms: int) -> bool: ...
-
-    def record(self, size: int, now_ms: int) -> None: ...
-
-
-class NoThrottle:
-    def is_exceeded(self, now_ms: int) -> bool:
-        return False
-
-    def record(self, size: int, now_ms: int) -> None:
-        pass
-
-
 class HostedPartition:
     """State only; `ReplicaManager` is the one who changes it."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
 from ottla.broker.fetch_sessions import FetchSessions
-from ottla.broker.hosted import Fetchers, NoThrottle, Throttle
+from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
 from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.node_metrics import NodeMetrics
@@ -18,6 +18,7 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
 from ottla.broker.replica_selector import replica_selector
+from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.reply import FileSpan
 from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.telemetry import Telemetry
@@ -62,8 +63,11 @@ class Services:
         self.replicas = ReplicaManager(config.node_id, runtime, registry, config.get_int("replica.lag.time.max.ms"))
         self.isr_changes = IsrChanges(self, registry)
         self.replica_selector = replica_selector(config)
-        self.leader_throttle: Throttle = NoThrottle()
-        """`leader.replication.throttled.rate`."""
+        self.leader_throttle = ReplicationThrottle(
+            samples=config.get_int("replication.quota.window.num"),
+            window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
+        )
+        """Of what followers fetch here (`leader.replication.throttled.rate`)."""
         self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
         self.buffers = ReceiveBuffers(config.get_int("queued.max.request.bytes"))
         self.request_metrics = RequestMetrics(registry, runtime.clock)
@@ -110,6 +114,7 @@ class Services:
     def on_config(self) -> None:
         """Obey `config`, which is new or has changed, where it is not asked each time."""
         config = self.config
+        self.leader_throttle.rate = config.get_int("leader.replication.throttled.rate")
         self.connections.set_limits(
             connections_max=config.get_int("max.connections"),
             per_address_max=config.get_int("max.connections.per.ip"),
