@@ -8,9 +8,9 @@ is lost, or is none any more, is asked again wherever it is next, until the send
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from ottla.broker.control.controller_driver import ControllerDriver
 from ottla.client.peer import Peer, PeerLost, Peers
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.seams import Clock
@@ -19,6 +19,9 @@ from ottla.wire.message import Message
 M = TypeVar("M", bound=Message)
 
 Address = tuple[str, int]
+
+_ASK_ANOTHER = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.BROKER_NOT_AVAILABLE)
+"""What a node says that is not, or not any more, the one to ask."""
 
 _RETRY_MS = 20
 _RETRY_MS_MAX = 500
@@ -35,26 +38,34 @@ class ControllerChannel(Protocol):
 
 
 class LeaderChannel:
-    """Told by the control plane who leads (`on_leader`)."""
+    """Told by the control plane who leads: `on_leader`, `on_leading`."""
 
-    def __init__(self, *, driver: ControllerDriver, peers: Peers | None, clock: Clock) -> None:
-        """`peers` is None where there are no other nodes."""
-        self._driver = driver
+    def __init__(
+        self, *, serve: Callable[[Message], asyncio.Future[Message]], peers: Peers, clock: Clock
+    ) -> None:
+        """`serve` answers while this node is the active controller."""
+        self._serve = serve
         self._peers = peers
         self._clock = clock
+        self._is_here = False
         self._leader: Address | None = None
         self._peer: Peer | None = None
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Future[None] | None = None
 
     def on_leader(self, address: Address | None) -> None:
         """Where the leader's controller listens; None where nobody leads, or this node does."""
         if address != self._leader:
             self._leader = address
             self._hang_up()
-        self._changed.set()
+        self._wake()
+
+    def on_leading(self, is_here: bool) -> None:
+        """Whether this node is the active controller."""
+        self._is_here = is_here
+        self._wake()
 
     def close(self) -> None:
-        self._leader = None
+        self._is_here, self._leader = False, None
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -63,38 +74,48 @@ class LeaderChannel:
         if peer is not None:
             peer.close()
 
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set_result(None)
+
     async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000) -> M:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "The active controller is not known.")
         pause_ms = _RETRY_MS
         while (left := deadline - self._clock.monotonic()) > 0:
-            self._changed.clear()
+            if self._changed is None:
+                self._changed = asyncio.get_running_loop().create_future()
+            changed = self._changed
             try:
                 answer = await self._ask(request, response, left)
             except PeerLost:
                 refusal = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
             except KafkaError as error:
-                if error.code is not ErrorCode.NOT_CONTROLLER:
+                if error.code not in _ASK_ANOTHER:
                     raise
                 if refusal.code is not ErrorCode.REQUEST_TIMED_OUT:
                     refusal = error
             else:
                 if answer is not None:
                     return answer
-            await self._pause(min(deadline - self._clock.monotonic(), pause_ms / 1000))
+            pause_s = min(deadline - self._clock.monotonic(), pause_ms / 1000)
+            if pause_s > 0:
+                # Until it is time to ask again, or somebody else leads.
+                await asyncio.wait([changed], timeout=pause_s)
             pause_ms = min(2 * pause_ms, _RETRY_MS_MAX)
         raise refusal
 
     async def _ask(self, request: Message, response: type[M], left_s: float) -> M | None:
         """None where there is nobody to ask."""
         answer: Message
-        if self._driver.active is not None:
+        if self._is_here:
             try:
                 async with asyncio.timeout(left_s):
-                    answer = await self._driver.submit_request(request)
+                    answer = await self._serve(request)
             except TimeoutError:
                 raise PeerLost(ErrorCode.REQUEST_TIMED_OUT, "The request was not committed in time.") from None
-        elif self._leader is not None and self._peers is not None:
+        elif self._leader is not None:
             if self._peer is None:
                 self._peer = self._peers.at(*self._leader)
             answer = await self._peer.send(request, response, timeout_ms=max(1, int(left_s * 1000)))
@@ -103,15 +124,6 @@ class LeaderChannel:
         assert isinstance(answer, response), f"{type(request).__name__} is not answered by {response.__name__}"
         check_refusal(answer)
         return answer
-
-    async def _pause(self, seconds: float) -> None:
-        """Until it is time to ask again, or somebody else leads."""
-        if seconds > 0:
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
 
 
 def check_refusal(answer: Message) -> None:

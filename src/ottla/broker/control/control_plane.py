@@ -15,7 +15,6 @@ it here.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -48,11 +47,13 @@ from ottla.raft.machine import QuorumStatus, ReplicaStatus
 from ottla.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from ottla.runtime.seams import DiskError, Runtime
 from ottla.runtime.timers import TimerWheel
+from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 
 R = TypeVar("R")
 
-_log = logging.getLogger(__name__)
+_OF_THE_QUORUM = ("AddRaftVoterRequest", "RemoveRaftVoterRequest")
+"""Requests to the active controller that the raft machine answers."""
 
 
 def metadata_log_config(config: NodeConfig) -> LogConfig:
@@ -137,7 +138,7 @@ class ControlPlane:
             make_controller=self._make_controller,
             bootstrap=self._read_bootstrap,
         )
-        self.channel = LeaderChannel(driver=self.controller, peers=peers, clock=runtime.clock)
+        self.channel = LeaderChannel(serve=self._serve, peers=peers, clock=runtime.clock)
         incarnation_id = random_uuid(runtime.random)
         self.lifecycle = BrokerLifecycle(
             channel=self.channel,
@@ -230,6 +231,13 @@ class ControlPlane:
         """A request that reached this node as the active controller; `KafkaError` NOT_CONTROLLER if it is not."""
         return self.controller.submit_request(request, requester)
 
+    def _serve(self, request: Message) -> asyncio.Future[Message]:
+        """The channel's own end, while this node is the active controller."""
+        if type(request).__name__ in _OF_THE_QUORUM:
+            assert request.API_KEY is not None
+            return asyncio.ensure_future(self.raft.request(request, APIS[request.API_KEY].last_version))
+        return self.controller.submit_request(request)
+
     # Life.
 
     def load(self) -> MetadataImage:
@@ -303,8 +311,8 @@ class ControlPlane:
         self._end()
 
     def _end(self) -> None:
+        self._deactivate(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is stopping."))
         self.channel.close()
-        self.controller.deactivate(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is stopping."))
 
     # The raft driver's listener.
 
@@ -345,20 +353,22 @@ class ControlPlane:
             self.controller.activate(epoch, self.loader.state)
         except (KafkaError, Malformed) as error:
             raise StartupError(f"the controller cannot start: {error}") from error
-        self.channel.on_leader(None)
+        self.channel.on_leading(True)
         self._on_located()
 
     def on_resigned(self, epoch: int) -> None:
-        self.controller.deactivate(
-            KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more.")
-        )
+        self._deactivate(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more."))
+
+    def _deactivate(self, refusal: KafkaError) -> None:
+        self.channel.on_leading(False)
+        self.controller.deactivate(refusal)
 
     def on_failed(self, error: Exception) -> None:
         if isinstance(error, KafkaError):
             refusal = error
         else:
             refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed.")
-        self.controller.deactivate(refusal)
+        self._deactivate(refusal)
         if self._located is not None and not self._located.done():
             self._located.set_exception(error)
         if self.failed is not None and not self.failed.done():
