@@ -109,14 +109,14 @@ def names(records: list[MetadataRecord]) -> list[str]:
 
 def test_the_first_records_come_in_a_transaction_where_there_are_transactions() -> None:
     empty = MetadataState()
-    assert names(activation_records(empty, [level(30)])) == ["BeginTransaction", "FeatureLevel", "EndTransaction"]
-    assert names(activation_records(empty, [level(13)])) == ["FeatureLevel"]
+    assert names(activation_records(empty, [level(30)], 1)) == ["BeginTransaction", "FeatureLevel", "EndTransaction"]
+    assert names(activation_records(empty, [level(13)], 1)) == ["FeatureLevel"]
 
 
 def test_a_bootstrap_that_was_cut_off_is_begun_anew() -> None:
     begin = MetadataRecord(BeginTransactionRecord(name="Bootstrap records"), 0)
     torn, _ = MetadataState().replay(MetadataBatch(3, 4, 1, 0, [begin, level(30)]))
-    assert names(activation_records(torn, [level(30)])) == [
+    assert names(activation_records(torn, [level(30)], 1)) == [
         "AbortTransaction",
         "BeginTransaction",
         "FeatureLevel",
@@ -126,11 +126,11 @@ def test_a_bootstrap_that_was_cut_off_is_begun_anew() -> None:
 
 def test_a_later_controller_writes_nothing_but_an_end_to_what_was_left_open() -> None:
     state, _ = MetadataState().replay(MetadataBatch(0, 0, 1, 0, [level(30)]))
-    assert activation_records(state, [level(30)]) == []
+    assert activation_records(state, [level(30)], 1) == []
     begin = MetadataRecord(BeginTransactionRecord(name="big"), 0)
     topic = MetadataRecord(TopicRecord(name="half", topic_id=uid(1)), 0)
     torn, _ = state.replay(MetadataBatch(1, 2, 1, 0, [begin, topic]))
-    assert names(activation_records(torn, [level(30)])) == ["AbortTransaction"]
+    assert names(activation_records(torn, [level(30)], 1)) == ["AbortTransaction"]
 
 
 def test_a_cluster_beyond_our_reach_is_not_led() -> None:

@@ -10,7 +10,7 @@ from ottla.config.dynamic import validate_broker
 from ottla.config.group import validate_client_metrics, validate_group
 from ottla.config.key import Scope
 from ottla.config.node import NodeConfig
-from ottla.config.topic import topic_values, validate_topic
+from ottla.config.topic import validate_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.images import (
     DEFAULT_BROKER,
@@ -21,6 +21,8 @@ from ottla.metadata.images import (
     ConfigResource,
     MetadataImage,
 )
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 _SCOPES = {
     RESOURCE_TOPIC: Scope.TOPIC,
@@ -77,4 +79,11 @@ class ConfigTable:
         own = image.topic_config(topic).get("unclean.leader.election.enable")
         if own is not None:
             return own.strip().lower() == "true"
-        return bool(topic_values(self.node_config(image), {})["unclean.leader.election.enable"])
+        return self.node_config(image).get_bool("unclean.leader.election.enable")
+
+    def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
+        own = image.topic_config(topic).get(MIN_INSYNC_REPLICAS)
+        return int(own) if own is not None else self.default_min_insync_replicas(image)
+
+    def default_min_insync_replicas(self, image: MetadataImage) -> int:
+        return self.node_config(image).get_int(MIN_INSYNC_REPLICAS)

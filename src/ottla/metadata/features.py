@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+ELR_VERSION = "eligible.leader.replicas.version"
 
 METADATA_VERSION_MIN = 7
 METADATA_VERSION_MAX = 30
@@ -28,8 +29,7 @@ SUPPORTED_FEATURES: dict[str, VersionRange] = {
     KRAFT_VERSION: VersionRange(0, 1),
     "group.version": VersionRange(0, 0),
     "transaction.version": VersionRange(0, 0),
-    # KIP-966 needs the leader's side of it as well: until AlterPartition stands, an ISR never empties.
-    "eligible.leader.replicas.version": VersionRange(0, 0),
+    ELR_VERSION: VersionRange(0, 1),
     "share.version": VersionRange(0, 0),
     "streams.version": VersionRange(0, 0),
 }
@@ -95,6 +95,16 @@ def has_controller_registration(metadata_version: int) -> bool:
 def has_directory_assignment(metadata_version: int) -> bool:
     """KIP-858."""
     return metadata_version >= 17
+
+
+def bumps_leader_epoch_on_isr_shrink(metadata_version: int) -> bool:
+    """Brokers before 3.6 noticed a smaller ISR only in a new leader epoch."""
+    return metadata_version < 12
+
+
+def has_cordoned_directories(metadata_version: int) -> bool:
+    """KIP-1066."""
+    return metadata_version >= 30
 
 
 def register_broker_record_version(metadata_version: int) -> int:

@@ -130,6 +130,8 @@ class ControllerDriver:
         # Requests are one batch each; only the death of a broker with very many partitions needs more.
         for start in range(0, len(records), RECORDS_PER_BATCH_MAX):
             controller.replay(self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX], self._epoch))
+        if records:
+            self._schedule_timed_work()  # They may have brought it forward.
 
     def on_control_batch(self, batch: MetadataBatch) -> None:
         """The raft layer has appended a batch of its own."""
@@ -157,18 +159,24 @@ class ControllerDriver:
         if controller is None:
             return
         now_ms = self._now_ms()
-        due_ms = controller.next_timed_work_ms()
-        # Nobody to watch: look again later, for whoever is unfenced meanwhile has a full session before him.
-        self._timer_ms = now_ms + _STALL_MS if due_ms is None else max(due_ms, now_ms + 1)
-        self._timer = self._timers.after(self._timer_ms - now_ms, self._do_timed_work)
+        due_ms = max(controller.next_timed_work_ms(), now_ms + 1)
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._timer = self._timers.after(due_ms - now_ms, self._do_timed_work)
 
     def _do_timed_work(self) -> None:
+        self._timer = None
         controller = self._controller
         if controller is None:
             return
         now_ms = self._now_ms()
         if now_ms > self._timer_ms + _STALL_MS:
             controller.on_paused(now_ms)
+        status = self._raft.machine.describe(now_ms)
+        controller.on_listeners(present=status is not None and len(status.voters) + len(status.observers) > 1)
         try:
             while (generated := controller.timed_work(now_ms)).records:
                 self._append(controller, generated.records)
