@@ -47,6 +47,7 @@ class LeaderChannel:
         self._serve = serve
         self._peers = peers
         self._clock = clock
+        self._closed = False
         self._is_here = False
         self._leader: Address | None = None
         self._peer: Peer | None = None
@@ -65,8 +66,11 @@ class LeaderChannel:
         self._wake()
 
     def close(self) -> None:
+        """This node is done: whoever waits, or comes later, is told so at once."""
+        self._closed = True
         self._is_here, self._leader = False, None
         self._hang_up()
+        self._wake()
 
     def _hang_up(self) -> None:
         """Whoever still waits for the former leader turns to the next."""
@@ -83,7 +87,7 @@ class LeaderChannel:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "The active controller is not known.")
         pause_ms = _RETRY_MS
-        while (left := deadline - self._clock.monotonic()) > 0:
+        while (left := deadline - self._clock.monotonic()) > 0 and not self._closed:
             if self._changed is None:
                 self._changed = asyncio.get_running_loop().create_future()
             changed = self._changed
@@ -100,7 +104,7 @@ class LeaderChannel:
                 if answer is not None:
                     return answer
             pause_s = min(deadline - self._clock.monotonic(), pause_ms / 1000)
-            if pause_s > 0:
+            if pause_s > 0 and not self._closed:
                 # Until it is time to ask again, or somebody else leads.
                 await asyncio.wait([changed], timeout=pause_s)
             pause_ms = min(2 * pause_ms, _RETRY_MS_MAX)

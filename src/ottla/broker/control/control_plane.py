@@ -44,6 +44,7 @@ from ottla.model import Uuid
 from ottla.raft.checkpoint import SnapshotId
 from ottla.raft.config import RaftConfig
 from ottla.raft.machine import QuorumStatus, ReplicaStatus
+from ottla.raft.roles import Follower
 from ottla.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from ottla.runtime.seams import DiskError, Runtime
 from ottla.runtime.timers import TimerWheel
@@ -107,9 +108,6 @@ class ControlPlane:
         self._located: asyncio.Future[None] | None = None
         self.failed: asyncio.Future[Exception] | None = None
         """Set when the disk under the metadata log has failed, or a publisher has: the node must stop."""
-
-        self.leader_id: int | None = None
-        """Who leads the quorum, and so is the active controller or about to be; None while that is not known."""
 
         self.peers = peers
         self.loader = MetadataLoader()
@@ -188,6 +186,12 @@ class ControlPlane:
     @property
     def is_active_controller(self) -> bool:
         return self.controller.active is not None
+
+    @property
+    def leader_id(self) -> int | None:
+        """The active controller's node id, as far as this node knows."""
+        leader_id = self.raft.machine.leader_id
+        return None if leader_id == self._config.node_id and not self.is_active_controller else leader_id
 
     @property
     def finalized_features(self) -> dict[str, int]:
@@ -276,8 +280,10 @@ class ControlPlane:
         """
         self._joined = True
         if self._registrar is not None:
-            # In the same turn of the loop as the broker's, so that one flush commits both.
-            self._registrar.on_image(self.image)
+            # In the same turn of the loop as the broker's, and before a new cluster has committed its first records, so
+            # that one flush commits both.
+            active = self.controller.active
+            self._registrar.on_image(self.image if active is None else active.image)
         if not self._config.is_broker:
             self.loader.admit_publishers()
             return
@@ -322,7 +328,8 @@ class ControlPlane:
         self.controller.on_committed(high_watermark)
         if batches:
             self._on_image()
-        if not self.raft.machine.leads(self.raft.epoch):
+        role = self.raft.machine.role
+        if isinstance(role, Follower) and high_watermark >= role.leader_high_watermark:
             self._on_located()
 
     def on_snapshot(self, snapshot: SnapshotId, timestamp_ms: int, records: Sequence[MetadataRecord]) -> None:
@@ -344,7 +351,6 @@ class ControlPlane:
         self.controller.on_control_batch(batch)
 
     def on_leader(self, leader_id: int | None, endpoint: VoterEndpoint | None) -> None:
-        self.leader_id = leader_id
         elsewhere = endpoint is not None and leader_id != self._config.node_id
         self.channel.on_leader((endpoint.host, endpoint.port) if endpoint is not None and elsewhere else None)
 
@@ -369,6 +375,7 @@ class ControlPlane:
         else:
             refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed.")
         self._deactivate(refusal)
+        self.channel.close()
         if self._located is not None and not self._located.done():
             self._located.set_exception(error)
         if self.failed is not None and not self.failed.done():
