@@ -25,7 +25,7 @@ from ottla.runtime.timers import TimerWheel
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
-from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+from ottla.wire.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from tests.log.faulty_disk import FaultyDisk
 from tests.seams.surroundings import LoopClock, MemoryNetwork
 
@@ -346,12 +346,10 @@ class PlaneNode:
                 answer = await self.plane.submit_request(request)
         except KafkaError as error:
             refused = response()
-            if hasattr(refused, "error_code"):
-                refused.error_code = error.code
-            elif isinstance(request, CreateTopicsRequest):
-                from ottla.wire.messages.create_topics_response import CreatableTopicResult
-
-                refused = response(topics=[CreatableTopicResult(t.name, error_code=error.code) for t in request.topics])
+            if isinstance(refused, CreateTopicsResponse) and isinstance(request, CreateTopicsRequest):
+                refused.topics = [CreatableTopicResult(t.name, error_code=error.code) for t in request.topics]
+            else:
+                setattr(refused, "error_code", error.code)  # noqa: B010 - whichever response it is
             return refused
         assert isinstance(answer, response)
         return answer

@@ -13,7 +13,7 @@ from ottla.broker.control.format import FormatOptions
 from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.log import LogConfig
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.images import NO_LEADER, Endpoint, MetadataImage
+from ottla.metadata.images import NO_LEADER, MetadataImage
 from ottla.raft.checkpoint import SnapshotId, parse_file_name
 from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from ottla.wire.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
@@ -352,8 +352,9 @@ async def test_a_node_starts_from_its_snapshot_and_the_log_after_it(tmp_path: Pa
     assert snapshots(tmp_path) == [SnapshotId(0, 0), snapshot]
     node = StagedNode(tmp_path)
     loaded = node.plane.raft.load()
+    assert loaded is not None
     assert loaded.snapshot == snapshot
-    assert loaded.batches[0].base_offset == snapshot.end_offset
+    assert node.plane.raft.metadata_log.uncommitted[0].base_offset == snapshot.end_offset
     await node.crash()
     node = await StagedNode(tmp_path).start()
     assert [t.name for t in node.image.topics.by_name.values()] == ["after", "before"]

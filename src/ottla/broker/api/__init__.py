@@ -40,10 +40,13 @@ HANDLERS = {
     72: "push_telemetry",
     74: "list_config_resources",
     75: "describe_topic_partitions",
+    80: "add_raft_voter",
+    81: "remove_raft_voter",
 }
 """The module of each API that this node serves, by key; loaded when first asked for."""
 
 CONTROLLER_HANDLERS = {
+    1: "raft_fetch",
     18: "api_versions",
     19: "create_topics",
     20: "delete_topics",
@@ -51,8 +54,15 @@ CONTROLLER_HANDLERS = {
     33: "alter_configs",
     37: "create_partitions",
     44: "incremental_alter_configs",
+    52: "vote",
+    53: "begin_quorum_epoch",
+    54: "end_quorum_epoch",
     55: "describe_quorum",
+    59: "fetch_snapshot",
     60: "describe_cluster",
+    80: "add_raft_voter",
+    81: "remove_raft_voter",
+    82: "update_raft_voter",
 }
 """Those that the controller's listener serves."""
 

@@ -40,9 +40,7 @@ class ControllerChannel(Protocol):
 class LeaderChannel:
     """Told by the control plane who leads: `on_leader`, `on_leading`."""
 
-    def __init__(
-        self, *, serve: Callable[[Message], asyncio.Future[Message]], peers: Peers, clock: Clock
-    ) -> None:
+    def __init__(self, *, serve: Callable[[Message], asyncio.Future[Message]], peers: Peers, clock: Clock) -> None:
         """`serve` answers while this node is the active controller."""
         self._serve = serve
         self._peers = peers

@@ -287,15 +287,33 @@ class ControlPlane:
         if not self._config.is_broker:
             self.loader.admit_publishers()
             return
+        assert self.failed is not None
+        joining = asyncio.ensure_future(self._join(endpoints, before_unfencing))
         try:
-            await self.lifecycle.register(endpoints)
-            await self.lifecycle.catch_up()
-            if before_unfencing is not None:
-                before_unfencing(self.image)
-            self.loader.admit_publishers()
-            await self.lifecycle.unfence()
+            either: list[asyncio.Future[None] | asyncio.Future[Exception]] = [joining, self.failed]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not joining.done():
+                joining.cancel()
+                await asyncio.wait([joining])
+        try:
+            refusal = None if joining.cancelled() else joining.exception()
+            if self.failed.done():
+                raise self.failed.result()
+            if refusal is not None:
+                raise refusal
         except KafkaError as error:
             raise StartupError(f"node {self._config.node_id} could not join the cluster: {_advice(error)}") from error
+
+    async def _join(
+        self, endpoints: Sequence[Endpoint], before_unfencing: Callable[[MetadataImage], None] | None
+    ) -> None:
+        await self.lifecycle.register(endpoints)
+        await self.lifecycle.catch_up()
+        if before_unfencing is not None:
+            before_unfencing(self.image)
+        self.loader.admit_publishers()
+        await self.lifecycle.unfence()
 
     async def stop(self) -> None:
         """In order; also after a start that failed half-way."""

@@ -144,9 +144,7 @@ class BrokerLifecycle:
             log_dirs=self._log_dirs,
             previous_broker_epoch=self._previous_epoch,
         )
-        self.epoch = (
-            await self._channel.send(request, BrokerRegistrationResponse, timeout_ms=timeout_ms)
-        ).broker_epoch
+        self.epoch = (await self._channel.send(request, BrokerRegistrationResponse, timeout_ms=timeout_ms)).broker_epoch
 
     def on_metadata(self, offset: int) -> None:
         """This broker has taken in the metadata log up to `offset`."""

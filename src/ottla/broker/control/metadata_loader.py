@@ -1,9 +1,9 @@
 """The one reader of committed metadata on a node: voter, observer or active controller.
 
-Driven by the raft driver, which tells of every committed batch once and in order, and of a snapshot in the place of what
-it holds. What is committed takes effect here at once; publishers hear of it, many batches as one if they come together,
-once they have been admitted: a broker admits its own after it has read its own registration (`lifecycle.py`), so that
-nothing here acts on what was decided about its former incarnation.
+Driven by the raft driver, which tells of every committed batch once and in order, and of a snapshot in the place of
+what it holds. What is committed takes effect here at once; publishers hear of it, many batches as one if they come
+together, once they have been admitted: a broker admits its own after it has read its own registration (`lifecycle.py`),
+so that nothing here acts on what was decided about its former incarnation.
 
 Publishers are called on the event loop, in the order in which they were added: `on_metadata(image, delta, offset)`.
 """

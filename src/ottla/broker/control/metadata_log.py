@@ -172,9 +172,7 @@ class MetadataLog:
         batch = control_batch(records, base_offset=self.log.log_end_offset, epoch=epoch, now_ms=now_ms)
         return self._append(batch, (), epoch, now_ms), list(read_control_batch(batch))
 
-    def _append(
-        self, batch: bytearray, records: Sequence[MetadataRecord], epoch: int, now_ms: int
-    ) -> MetadataBatch:
+    def _append(self, batch: bytearray, records: Sequence[MetadataRecord], epoch: int, now_ms: int) -> MetadataBatch:
         info = self.log.append(
             memoryview(batch), read_header(batch), leader_epoch=epoch, now_ms=now_ms, origin=AppendOrigin.RAFT
         )

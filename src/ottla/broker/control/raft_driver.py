@@ -224,6 +224,11 @@ class RaftDriver:
                 "no voters are known: format the directory with --standalone, or name other nodes in "
                 "controller.quorum.bootstrap.servers"
             )
+        if voters.is_voter(local) and not self._can_become_voter:
+            raise StartupError(
+                f"node {local.id} is a voter of the metadata quorum, but process.roles does not name the role: make it "
+                f"broker,controller again, or remove the voter from the quorum first"
+            )
         if voters.is_voter(local) or local.id not in voters.ids:
             return
         if len(voters) == 1:
