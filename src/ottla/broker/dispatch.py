@@ -53,6 +53,7 @@ class Dispatcher:
         self._served: dict[int, _Served] = {}
         self.buffers: ReceiveBuffers = services.buffers
         self.frame_bytes_max: int = services.frame_bytes_max
+        self._openings = services.openings.known
         self._clock = services.clock
         self._metrics = services.request_metrics
         self._produce_requests = self._metrics.produce.requests
@@ -88,7 +89,7 @@ class Dispatcher:
         self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
     ) -> Reply:
         if connection.opening_size:
-            found = find_opening(buffer, start, end, connection.opening_size, produce.openings.known)
+            found = find_opening(buffer, start, end, connection.opening_size, self._openings)
             if found is not None:
                 return self._start_known(found, view, end - start)
         if end - start < 10:

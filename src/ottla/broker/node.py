@@ -167,6 +167,7 @@ class Node:
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
         await self._load_logs(control)

@@ -11,6 +11,7 @@ from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.http_responder import HttpResponder
+from ottla.broker.image_watch import ImageWatch
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replica_manager import ReplicaManager
@@ -26,13 +27,19 @@ from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.runtime import Clock, Disk, Offload, Runtime
 from ottla.runtime.timers import TimerWheel
+from ottla.wire.produce_codec import Openings
 
 if TYPE_CHECKING:
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
+    from ottla.broker.isr_changes import IsrChanges
+    from ottla.broker.replication.fetchers import ReplicaFetchers
     from ottla.wire.messages.produce_response import ProduceResponse
 
 _log = logging.getLogger(__name__)
+
+CREATED_WAIT_MS_MAX = 1_000
+"""How long an answer waits for a topic that was created elsewhere to be known here."""
 
 _KNOWS_NEW_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -54,6 +61,9 @@ class Services:
         self.logs = logs
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
+        self.image_watch = ImageWatch(timers)
+        self.openings = Openings()
+        """How the produce requests of all connections begin; an opening means the same on each."""
         registry = Registry()
         self.replicas = ReplicaManager(config.node_id, runtime, registry)
         self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
@@ -85,6 +95,10 @@ class Services:
         self.control: ControlPlane
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
+        self.fetchers: ReplicaFetchers
+        """Fetch, from their leaders, the partitions that this node follows."""
+        self.isr_changes: IsrChanges
+        """Proposes to the controller who is in sync with the partitions that this node leads."""
         self.producer_ids: ProducerIds
         self.on_config()
         self.told_of_groups = False
@@ -139,7 +153,8 @@ class Services:
         return self.config.get_bool("auto.create.topics.enable")
 
     def active_controller_id(self) -> int:
-        return self.node_id if self.control.is_active_controller else -1
+        leader = self.control.leader_id
+        return -1 if leader is None else leader
 
     def controller_endpoints(self, listener: str) -> list[tuple[int, str, int]]:
         """The controllers that have registered, each with its address on `listener`."""
@@ -169,7 +184,12 @@ class Services:
             return {}
         refused = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
         # Somebody else was quicker: that is no error to whoever wants to use it.
-        return {name: code for name, code in refused.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+        refused = {name: code for name, code in refused.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+        usable = [name for name in names if name not in refused]
+        await self.image_watch.until(
+            lambda image: all(image.topic(name) is not None for name in usable), self.image, CREATED_WAIT_MS_MAX
+        )
+        return refused
 
     async def allocate_producer_ids(self) -> range:
         from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest

@@ -19,7 +19,7 @@ from ottla.model import Uuid
 from ottla.records import InvalidRecords
 from ottla.records.validate import DecompressionBudget
 from ottla.wire.frames import response_frame
-from ottla.wire.produce_codec import Opening, Openings, TopicKey, pack, pack_one, read_request
+from ottla.wire.produce_codec import Opening, TopicKey, pack, pack_one, read_request
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection
@@ -37,9 +37,6 @@ _WITHOUT_LOG_START = frozenset(
     }
 )
 """Refusals with which Kafka does not tell where the log starts; with all others of a partition that is here it does."""
-
-openings = Openings()
-"""Shared by all connections, and by all nodes of a process: an opening means the same everywhere."""
 
 
 class Outcome:
@@ -183,7 +180,8 @@ def start(
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
     # Refused acks, and what else cannot succeed, are not worth a shorter way.
-    connection.opening_size = openings.learn(view, version, position, request) if -1 <= request.acks <= 1 else 0
+    known_acks = -1 <= request.acks <= 1
+    connection.opening_size = services.openings.learn(view, version, position, request) if known_acks else 0
     answer = Answer(services, version, correlation_id, request.acks, request.timeout_ms)
     budget: DecompressionBudget | None = None
     if len(request.topics) != 1 or len(request.topics[0].batches) != 1:
@@ -211,7 +209,7 @@ def start(
 
 def start_known(services: Services, version: int, correlation_id: int, opening: Opening, batch: memoryview) -> Reply:
     """Phase one of the request that producers send most: one batch for one partition, which begins like one seen
-    before (`openings`)."""
+    before (`Services.openings`)."""
     acks, timeout_ms, key, index, head = opening
     replicas = services.replicas
     hosted = replicas.by_id.get(key) if version >= 13 else replicas.by_name.get(key)  # type: ignore[arg-type]

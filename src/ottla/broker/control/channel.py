@@ -27,11 +27,10 @@ def _any_topic(name: str) -> bool:
 
 
 class ControllerChannel(Protocol):
-    async def send(self, request: Message, response: type[M], *, describable: Callable[[str], bool] = _any_topic) -> M:
+    async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000) -> M:
         """The controller's answer to `request`, a message of class `response`.
 
-        `describable` says of which topics the one who asks may see the configs. Raises `KafkaError` where the
-        controller refuses the request as a whole, or cannot be reached (NOT_CONTROLLER).
+        Raises `KafkaError` where the controller refuses the request as a whole, or cannot be reached (NOT_CONTROLLER).
         """
         ...
 
@@ -54,8 +53,8 @@ class LocalChannel:
     def __init__(self, driver: ControllerDriver) -> None:
         self._driver = driver
 
-    async def send(self, request: Message, response: type[M], *, describable: Callable[[str], bool] = _any_topic) -> M:
-        answer = await self.submit(request, describable)
+    async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000) -> M:
+        answer = await self.submit(request)
         assert isinstance(answer, response), f"{type(request).__name__} is not answered by {response.__name__}"
         return answer
 

@@ -23,6 +23,7 @@ from ottla.broker.control.raft_driver import RaftDriver
 from ottla.broker.control.snapshotter import Snapshotter
 from ottla.config.node import NodeConfig
 from ottla.controller.controller import Controller
+from ottla.controller.requester import Requester
 from ottla.controller.settings import ControllerSettings
 from ottla.errors import ErrorCode, KafkaError, Malformed, StartupError
 from ottla.log.log import Log
@@ -38,6 +39,7 @@ from ottla.raft.machine import QuorumStatus
 from ottla.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from ottla.runtime.seams import DiskError, Runtime
 from ottla.runtime.timers import TimerWheel
+from ottla.wire.message import Message
 
 if TYPE_CHECKING:
     from ottla.wire.messages.controller_registration_response import ControllerRegistrationResponse
@@ -139,6 +141,11 @@ class ControlPlane:
         return self.controller.active is not None
 
     @property
+    def leader_id(self) -> int | None:
+        """The active controller, if this node knows of one."""
+        return self._config.node_id if self.is_active_controller else None
+
+    @property
     def finalized_features(self) -> dict[str, int]:
         """What ApiVersions tells, kraft.version included. Their epoch is `image.last_offset`."""
         features = {METADATA_VERSION: self.image.features.metadata_version, **self.image.features.levels}
@@ -157,6 +164,10 @@ class ControlPlane:
     def submit(self, operation: Operation[R]) -> asyncio.Future[R]:
         """Carry out `operation` on the active controller; see `ControllerDriver.submit`."""
         return self.controller.submit(operation)
+
+    def submit_request(self, request: Message, requester: Requester) -> asyncio.Future[Message]:
+        """Have the active controller decide about `request`. Raises `KafkaError` where it is not this node."""
+        return self.channel.submit(request, requester.may_describe_configs)
 
     # Life.
 
