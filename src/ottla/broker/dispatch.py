@@ -133,9 +133,11 @@ class Dispatcher:
         requests.value = count = requests.value + 1
         self._produce_bytes.value += frame_bytes
         if count & SAMPLE_MASK != 1:
-            return produce.start_known(self._services, version, correlation_id, opening, view[first:last])
+            return produce.start_known(
+                self._services, self._listener, version, correlation_id, opening, view[first:last]
+            )
         began_s = self._clock.monotonic()
-        reply = produce.start_known(self._services, version, correlation_id, opening, view[first:last])
+        reply = produce.start_known(self._services, self._listener, version, correlation_id, opening, view[first:last])
         return self._metrics.timed(self._metrics.produce, began_s, reply)
 
     def _start_other(self, connection: ClientConnection, frame: bytes, api_key: int, version: int) -> Reply:

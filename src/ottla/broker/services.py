@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import ReceiveBuffers
@@ -224,7 +224,7 @@ class Services:
         partition = known.partitions.get(index) if known is not None else None
         return None if partition is None else (partition.leader, partition.leader_epoch)
 
-    def tell_new_leaders(self, response: ProduceResponse) -> None:
+    def tell_new_leaders(self, response: ProduceResponse, listener: str) -> None:
         """Save a refused producer its metadata request: name the new leaders and where they are (KIP-951)."""
         from ottla.wire.messages.produce_response import LeaderIdAndEpoch, NodeEndpoint
 
@@ -236,12 +236,18 @@ class Services:
                     if leader is not None:
                         partition.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
                         leaders.add(leader[0])
-        for broker in self.image.alive_brokers():
-            if broker.broker_id in leaders and broker.endpoints:
-                endpoint = broker.endpoints[0]
-                response.node_endpoints.append(
-                    NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-                )
+        response.node_endpoints += [
+            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in self.endpoints_of(leaders, listener)
+        ]
+
+    def endpoints_of(self, brokers: Collection[int], listener: str) -> list[tuple[int, str, int, str | None]]:
+        """Id, address and rack of those of `brokers` that are alive and are served on `listener`."""
+        return [
+            (broker.broker_id, endpoint.host, endpoint.port, broker.rack)
+            for broker in (self.image.alive_brokers() if brokers else ())
+            if broker.broker_id in brokers and (endpoint := broker.endpoint(listener)) is not None
+        ]
 
     def is_legal_topic_name(self, name: str) -> bool:
         try:

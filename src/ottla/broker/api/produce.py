@@ -57,10 +57,23 @@ class Outcome:
 class Answer:
     """What a request will be answered: its topics in order, each with the outcome of every batch."""
 
-    __slots__ = ("_acks", "_correlation_id", "_services", "_timeout_ms", "_version", "_waits", "plain", "topics")
+    __slots__ = (
+        "_acks",
+        "_correlation_id",
+        "_listener",
+        "_services",
+        "_timeout_ms",
+        "_version",
+        "_waits",
+        "plain",
+        "topics",
+    )
 
-    def __init__(self, services: Services, version: int, correlation_id: int, acks: int, timeout_ms: int) -> None:
+    def __init__(
+        self, services: Services, listener: str, version: int, correlation_id: int, acks: int, timeout_ms: int
+    ) -> None:
         self._services = services
+        self._listener = listener
         self._version = version
         self._correlation_id = correlation_id
         self._acks = acks
@@ -161,7 +174,7 @@ class Answer:
                 for outcome in outcomes
             ]
         if self._version >= 10:
-            self._services.tell_new_leaders(response)
+            self._services.tell_new_leaders(response, self._listener)
         return response_frame(self._correlation_id, response.encode(self._version), flexible=self._version >= 9)
 
 
@@ -182,7 +195,7 @@ def start(
     # Refused acks, and what else cannot succeed, are not worth a shorter way.
     known_acks = -1 <= request.acks <= 1
     connection.opening_size = services.openings.learn(view, version, position, request) if known_acks else 0
-    answer = Answer(services, version, correlation_id, request.acks, request.timeout_ms)
+    answer = Answer(services, connection.listener, version, correlation_id, request.acks, request.timeout_ms)
     budget: DecompressionBudget | None = None
     if len(request.topics) != 1 or len(request.topics[0].batches) != 1:
         budget = DecompressionBudget(max(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX * (end - position)))
@@ -207,7 +220,9 @@ def start(
     return answer.reply()
 
 
-def start_known(services: Services, version: int, correlation_id: int, opening: Opening, batch: memoryview) -> Reply:
+def start_known(
+    services: Services, listener: str, version: int, correlation_id: int, opening: Opening, batch: memoryview
+) -> Reply:
     """Phase one of the request that producers send most: one batch for one partition, which begins like one seen
     before (`Services.openings`)."""
     acks, timeout_ms, key, index, head = opening
@@ -219,7 +234,7 @@ def start_known(services: Services, version: int, correlation_id: int, opening: 
             raise KafkaError(services.missing_partition(key))
         info = replicas.produce(partition, batch, acks, version)
     except KafkaError as error:
-        answer = Answer(services, version, correlation_id, acks, timeout_ms)
+        answer = Answer(services, listener, version, correlation_id, acks, timeout_ms)
         answer.topic(head, key).append(answer.refused(index, partition, error, len(batch)))
         return answer.reply()
     log = partition.log
@@ -227,6 +242,6 @@ def start_known(services: Services, version: int, correlation_id: int, opening: 
         return pack_one(
             version, correlation_id, head, index, info.first_offset, info.log_append_time_ms, log.log_start_offset
         )
-    answer = Answer(services, version, correlation_id, acks, timeout_ms)
+    answer = Answer(services, listener, version, correlation_id, acks, timeout_ms)
     answer.topic(head, key).append(answer.appended(index, partition, info))
     return answer.reply()
