@@ -14,6 +14,7 @@ from ottla.broker.http_responder import HttpResponder
 from ottla.broker.image_watch import ImageWatch
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
 from ottla.broker.reply import FileSpan
 from ottla.broker.request_metrics import RequestMetrics
@@ -32,8 +33,6 @@ from ottla.wire.produce_codec import Openings
 if TYPE_CHECKING:
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
-    from ottla.broker.isr_changes import IsrChanges
-    from ottla.broker.replication.fetchers import ReplicaFetchers
     from ottla.wire.messages.produce_response import ProduceResponse
 
 _log = logging.getLogger(__name__)
@@ -95,14 +94,11 @@ class Services:
         self.control: ControlPlane
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
-        self.fetchers: ReplicaFetchers
-        """Fetch, from their leaders, the partitions that this node follows."""
-        self.isr_changes: IsrChanges
-        """Proposes to the controller who is in sync with the partitions that this node leads."""
         self.producer_ids: ProducerIds
         self.on_config()
         self.told_of_groups = False
         """Was it said, once, that clients ask for what is not served?"""
+        self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -203,20 +199,17 @@ class Services:
 
     # Partitions.
 
-    def missing_partition(self, topic: str | Uuid) -> ErrorCode:
+    def missing_partition(self, topic: str | Uuid, index: int) -> ErrorCode:
         """Why a partition is not hosted here."""
         if isinstance(topic, str):
             known = self.image.topic(topic)
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else self._elsewhere(known)
-        known = self.image.topic_by_id(topic)
-        return ErrorCode.UNKNOWN_TOPIC_ID if known is None else self._elsewhere(known)
-
-    def _elsewhere(self, topic: TopicImage) -> ErrorCode:
-        hosted = self.replicas.by_name.get(topic.name)
-        count = len(hosted.partitions) if hosted is not None else 0
-        if count == len(topic.partitions):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            known = self.image.topic_by_id(topic)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        if known is None:
+            return unknown
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if index in known.partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def current_leader(self, topic: str | Uuid, index: int) -> tuple[int, int] | None:
         """The leader and its epoch, as far as this node has heard."""

@@ -208,7 +208,7 @@ def start(
                 if not -1 <= request.acks <= 1:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
-                    raise KafkaError(services.missing_partition(topic.key))
+                    raise KafkaError(services.missing_partition(topic.key, index))
                 if request.transactional:
                     # Without a coordinator no transaction is open, and no batch may enter outside of one.
                     raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This cluster does not serve transactions.")
@@ -231,7 +231,7 @@ def start_known(
     partition = hosted.partitions.get(index) if hosted is not None else None
     try:
         if partition is None:
-            raise KafkaError(services.missing_partition(key))
+            raise KafkaError(services.missing_partition(key, index))
         info = replicas.produce(partition, batch, acks, version)
     except KafkaError as error:
         answer = Answer(services, listener, version, correlation_id, acks, timeout_ms)
