@@ -172,6 +172,7 @@ class Node:
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
         image = await self._runtime.offload.run(control.load)

@@ -19,8 +19,7 @@ from ottla.metadata.images import PartitionImage
 from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.partition import Effect, PartitionLeader
-from ottla.records import validate_produced
-from ottla.records.validate import DecompressionBudget
+from ottla.records.validate import DecompressionBudget, validate_as_it_is, validate_closely
 from ottla.runtime import DiskError, Offload, Runtime
 
 _log = logging.getLogger(__name__)
@@ -113,10 +112,13 @@ class ReplicaManager:
         if acks == -1 and not leader.has_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         now_ms = self._clock.wall_ms()
-        validated = validate_produced(batch, partition.rules, now_ms, zstd_allowed=api_version >= 7, budget=budget)
+        stored = batch
+        header = validate_as_it_is(batch, partition.rules, now_ms)
+        if header is None:
+            stored, header, _ = validate_closely(batch, partition.rules, now_ms, api_version >= 7, budget)
         log = partition.log
         try:
-            appended = log.append(validated.batch, validated.header, leader_epoch=leader.leader_epoch, now_ms=now_ms)
+            appended = log.append(stored, header, leader_epoch=leader.leader_epoch, now_ms=now_ms)
         except DiskError as error:
             self.fail(partition, error)
             raise

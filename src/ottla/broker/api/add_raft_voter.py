@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ottla.broker.api.raft_request import answer, ask_leader
+from ottla.broker.api.raft_request import answer
 from ottla.broker.context import Context
 from ottla.wire.messages.add_raft_voter_request import AddRaftVoterRequest
 from ottla.wire.messages.add_raft_voter_response import AddRaftVoterResponse
 
 
 async def handle(context: Context, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    if context.on_controller:
-        return await answer(context, request, AddRaftVoterResponse)
-    return await ask_leader(context, request, AddRaftVoterResponse, timeout_ms=max(request.timeout_ms, 1))
+    return await answer(context, request, AddRaftVoterResponse)

@@ -36,7 +36,7 @@ def _delete(context: Context, topic: str, index: int, offset: int) -> int:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     hosted = services.replicas.partition(topic, index)
     if hosted is None:
-        raise KafkaError(services.missing_partition(topic))
+        raise KafkaError(services.missing_partition(topic, index))
     services.replicas.leader_or_refuse(hosted)
     log = hosted.log
     if not log.config.delete:

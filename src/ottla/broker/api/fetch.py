@@ -241,7 +241,7 @@ class _Fetch:
         entry = Found(wanted, hosted)
         try:
             if hosted is None:
-                raise KafkaError(self._services.missing_partition(wanted.topic))
+                raise KafkaError(self._services.missing_partition(wanted.topic, wanted.index))
             self._fill(entry, hosted, max_bytes, min_one)
         except KafkaError as error:
             entry.error = error.code
@@ -295,26 +295,31 @@ class _Fetch:
     # Answering.
 
     def _answer(self, found: list[Found]) -> Reply:
-        cold = [entry.span for entry in found if entry.span is not None and not self._services.is_warm(entry.span)]
+        services = self._services
+        cold = [entry.span for entry in found if entry.span is not None and not services.is_warm(entry.span)]
         if not cold:
+            if not services.read_ahead.is_idle:
+                self._read_on(found)
             return self._encode(found)
         deferred = Deferred()
 
-        def warm() -> None:
-            for span in cold:
-                span.file.prefetch(span.position, span.size)
-
         async def then_answer() -> None:
             try:
-                await self._services.offload.run(warm)
+                await services.read_ahead.bring_in(cold)
             except KafkaError:
                 for entry in found:
                     if entry.span in cold:
                         entry.error, entry.span = ErrorCode.KAFKA_STORAGE_ERROR, None
+            self._read_on(found)
             deferred.resolve(self._encode(found))
 
-        self._services.spawn(then_answer())
+        services.spawn(then_answer())
         return deferred
+
+    def _read_on(self, found: list[Found]) -> None:
+        for entry in found:
+            if entry.span is not None:
+                self._services.read_ahead.follow(entry.span)
 
     def _encode(self, found: list[Found]) -> Ready:
         for entry in found:

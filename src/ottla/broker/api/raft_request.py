@@ -26,14 +26,6 @@ async def answer(context: Context, request: Message, response: type[M]) -> M:
     return answered
 
 
-async def ask_leader(context: Context, request: Message, response: type[M], *, timeout_ms: int = 30_000) -> M:
-    """What the leader says, for whoever asked a broker."""
-    try:
-        return await context.services.controller.send(request, response, timeout_ms=timeout_ms)
-    except KafkaError as error:
-        return refused(response, error)
-
-
 def refused(response: type[M], error: KafkaError) -> M:
     """All of these responses have a code for the whole; some have a sentence too."""
     answer = response()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ottla.broker.api.raft_request import answer, ask_leader
+from ottla.broker.api.raft_request import answer
 from ottla.broker.context import Context
 from ottla.wire.messages.remove_raft_voter_request import RemoveRaftVoterRequest
 from ottla.wire.messages.remove_raft_voter_response import RemoveRaftVoterResponse
 
 
 async def handle(context: Context, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    if context.on_controller:
-        return await answer(context, request, RemoveRaftVoterResponse)
-    return await ask_leader(context, request, RemoveRaftVoterResponse)
+    return await answer(context, request, RemoveRaftVoterResponse)

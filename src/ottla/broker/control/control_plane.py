@@ -48,13 +48,9 @@ from ottla.raft.roles import Follower
 from ottla.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from ottla.runtime.seams import DiskError, Runtime
 from ottla.runtime.timers import TimerWheel
-from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 
 R = TypeVar("R")
-
-_OF_THE_QUORUM = ("AddRaftVoterRequest", "RemoveRaftVoterRequest")
-"""Requests to the active controller that the raft machine answers."""
 
 
 def metadata_log_config(config: NodeConfig) -> LogConfig:
@@ -136,7 +132,7 @@ class ControlPlane:
             make_controller=self._make_controller,
             bootstrap=self._read_bootstrap,
         )
-        self.channel = LeaderChannel(serve=self._serve, peers=peers, clock=runtime.clock)
+        self.channel = LeaderChannel(serve=self.controller.submit_request, peers=peers, clock=runtime.clock)
         incarnation_id = random_uuid(runtime.random)
         self.lifecycle = BrokerLifecycle(
             channel=self.channel,
@@ -234,13 +230,6 @@ class ControlPlane:
     def submit_request(self, request: Message, requester: Requester = ANYBODY) -> asyncio.Future[Message]:
         """A request that reached this node as the active controller; `KafkaError` NOT_CONTROLLER if it is not."""
         return self.controller.submit_request(request, requester)
-
-    def _serve(self, request: Message) -> asyncio.Future[Message]:
-        """The channel's own end, while this node is the active controller."""
-        if type(request).__name__ in _OF_THE_QUORUM:
-            assert request.API_KEY is not None
-            return asyncio.ensure_future(self.raft.request(request, APIS[request.API_KEY].last_version))
-        return self.controller.submit_request(request)
 
     # Life.
 
