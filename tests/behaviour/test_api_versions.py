@@ -42,8 +42,19 @@ SERVED = {
     "ListConfigResources",
     "DescribeTopicPartitions",
     "DescribeAcls",
+    "CreateAcls",
+    "DeleteAcls",
+    "ElectLeaders",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
     "DescribeClientQuotas",
+    "AlterClientQuotas",
     "DescribeUserScramCredentials",
+    "AlterUserScramCredentials",
+    "UpdateFeatures",
+    "UnregisterBroker",
+    "AddRaftVoter",
+    "RemoveRaftVoter",
 }
 
 
