@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
 from ottla.broker.dispatch import Dispatcher
@@ -26,6 +27,9 @@ from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
 from ottla.runtime import Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
+
+if TYPE_CHECKING:
+    from ottla.broker.replication.fetchers import ReplicaFetchers
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +65,7 @@ class Node:
         self._services: Services | None = None
         self._maintenance: LogMaintenance | None = None
         self._control: ControlPlane | None = None
+        self._fetchers: ReplicaFetchers | None = None
         self.failure: BaseException | None = None
         """Why the node had to stop by itself, if it had to."""
         self.on_fatal: Callable[[], None] = lambda: None
@@ -162,9 +167,11 @@ class Node:
         ]
 
     async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
+        from ottla.broker.replication.fetchers import ReplicaFetchers
         from ottla.client.network_peer import NetworkPeers
 
         config, logs = self._config, self._logs
+        peers = NetworkPeers(self._runtime.network, self._timers, f"ottla-{config.node_id}")
         directories = {path: found.properties for path, found in logs.directories.items() if found.properties}
         metadata_dir = config.metadata_log_dir
         control = ControlPlane(
@@ -179,13 +186,14 @@ class Node:
                 if found.for_topics and found.properties is not None
             ],
             metadata_dir_id=directories[metadata_dir].directory_id,
-            peers=NetworkPeers(self._runtime.network, self._timers, f"ottla-{config.node_id}"),
+            peers=peers,
             controller_endpoints=self._endpoints(config.advertised_controller_listeners),
             previous_broker_epoch=min(found.previous_broker_epoch for found in logs.directories.values()),
         )
         self._control = services.control = control
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
+        self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
@@ -267,6 +275,8 @@ class Node:
             listener.close()
         if self._maintenance is not None:
             self._maintenance.stop()
+        if self._fetchers is not None:
+            await self._fetchers.stop()
         if self._services is not None:
             self._services.connections.close_all()
             await self._services.replicas.drain()

@@ -87,7 +87,7 @@ class PartitionReader:
         found = Found(wanted, remembered, hosted)
         try:
             if hosted is None:
-                raise KafkaError(self._services.missing_partition(wanted.topic, wanted.index))
+                raise KafkaError(self._services.missing_partition(wanted.topic, wanted.partition))
             if self.replica_id >= 0:
                 self._read_as_follower(found, hosted, max_bytes, min_one, arrived)
             else:
