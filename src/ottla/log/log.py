@@ -164,10 +164,6 @@ class Log:
         return max(unstable, self.log_start_offset)
 
     @property
-    def flush_gated(self) -> bool:
-        return self.config.flush_messages <= 1
-
-    @property
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.recovery_point
 
@@ -392,13 +388,6 @@ class Log:
         if segment.roll_after_ms != _NEVER:
             return True
         return now_ms - segment.created_ms > self.config.segment_ms - segment.jitter_ms
-
-    def maybe_roll(self, now_ms: int) -> bool:
-        """Seal the active segment if it has had its time, though nothing is appended."""
-        if self._active.size and self._should_roll(0, now_ms, self.log_end_offset, now_ms):
-            self.roll(now_ms)
-            return True
-        return False
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, whatever its size; no effect if it is empty."""
