@@ -28,14 +28,14 @@ from ottla.log.graveyard import Graveyard
 from ottla.log.log_config import LogConfig
 from ottla.log.markers import read_marker
 from ottla.log.offset_index import OffsetIndex
-from ottla.log.producers import EndTxnMarker, ProducerStates, VerificationGuard
+from ottla.log.producers import ProducerStates, VerificationGuard
 from ottla.log.segment import TAIL_BATCHES, Segment
 from ottla.log.segments import Segments
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.timestamps import TimestampOffset
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import TopicPartition, Uuid
-from ottla.records import BatchHeader, batches, crc_is_valid
+from ottla.records import BatchHeader, EndTxnMarker, batches, crc_is_valid
 from ottla.runtime.seams import Disk, DiskError, File
 
 _ASSIGNED = struct.Struct(">qii")
