@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
+from ottla.broker.image_watch import ImageWatch
+from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
+from ottla.broker.replica_selector import replica_selector
+from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.reply import FileSpan
 from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.telemetry import Telemetry
@@ -26,6 +32,7 @@ from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.runtime import Clock, Disk, Offload, Runtime
 from ottla.runtime.timers import TimerWheel
+from ottla.wire.produce_codec import Openings
 
 if TYPE_CHECKING:
     from ottla.broker.control.channel import ControllerChannel
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.produce_response import ProduceResponse
 
 _log = logging.getLogger(__name__)
+
+CREATED_WAIT_MS_MAX = 1_000
+"""How long an answer waits for a topic that was created elsewhere to be known here."""
 
 _KNOWS_NEW_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -54,8 +64,18 @@ class Services:
         self.logs = logs
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
+        self.image_watch = ImageWatch(timers)
+        self.openings = Openings()
+        """How the produce requests of all connections begin; an opening means the same on each."""
         registry = Registry()
-        self.replicas = ReplicaManager(config.node_id, runtime, registry)
+        self.replicas = ReplicaManager(config.node_id, runtime, registry, config.get_int("replica.lag.time.max.ms"))
+        self.isr_changes = IsrChanges(self, registry)
+        self.replica_selector = replica_selector(config)
+        self.leader_throttle = ReplicationThrottle(
+            samples=config.get_int("replication.quota.window.num"),
+            window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
+        )
+        """Of what followers fetch here (`leader.replication.throttled.rate`)."""
         self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
         self.buffers = ReceiveBuffers(config.get_int("queued.max.request.bytes"))
         self.request_metrics = RequestMetrics(registry, runtime.clock)
@@ -89,6 +109,7 @@ class Services:
         self.on_config()
         self.told_of_groups = False
         """Was it said, once, that clients ask for what is not served?"""
+        self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -101,6 +122,7 @@ class Services:
     def on_config(self) -> None:
         """Obey `config`, which is new or has changed, where it is not asked each time."""
         config = self.config
+        self.leader_throttle.rate = config.get_int("leader.replication.throttled.rate")
         self.connections.set_limits(
             connections_max=config.get_int("max.connections"),
             per_address_max=config.get_int("max.connections.per.ip"),
@@ -136,6 +158,15 @@ class Services:
     # The cluster.
 
     @property
+    def fetchers(self) -> Fetchers:
+        """What copies from the leaders of the partitions that this node follows."""
+        return self.replicas.fetchers
+
+    @fetchers.setter
+    def fetchers(self, fetchers: Fetchers) -> None:
+        self.replicas.fetchers = fetchers
+
+    @property
     def node_id(self) -> int:
         return self.config.node_id
 
@@ -144,7 +175,8 @@ class Services:
         return self.config.get_bool("auto.create.topics.enable")
 
     def active_controller_id(self) -> int:
-        return self.node_id if self.control.is_active_controller else -1
+        leader = self.control.leader_id
+        return -1 if leader is None else leader
 
     def controller_endpoints(self, listener: str) -> list[tuple[int, str, int]]:
         """The controllers that have registered, each with its address on `listener`."""
@@ -174,7 +206,12 @@ class Services:
             return {}
         refused = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
         # Somebody else was quicker: that is no error to whoever wants to use it.
-        return {name: code for name, code in refused.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+        refused = {name: code for name, code in refused.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+        usable = [name for name in names if name not in refused]
+        await self.image_watch.until(
+            lambda image: all(image.topic(name) is not None for name in usable), self.image, CREATED_WAIT_MS_MAX
+        )
+        return refused
 
     async def allocate_producer_ids(self) -> range:
         from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -188,20 +225,17 @@ class Services:
 
     # Partitions.
 
-    def missing_partition(self, topic: str | Uuid) -> ErrorCode:
+    def missing_partition(self, topic: str | Uuid, index: int) -> ErrorCode:
         """Why a partition is not hosted here."""
         if isinstance(topic, str):
             known = self.image.topic(topic)
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else self._elsewhere(known)
-        known = self.image.topic_by_id(topic)
-        return ErrorCode.UNKNOWN_TOPIC_ID if known is None else self._elsewhere(known)
-
-    def _elsewhere(self, topic: TopicImage) -> ErrorCode:
-        hosted = self.replicas.by_name.get(topic.name)
-        count = len(hosted.partitions) if hosted is not None else 0
-        if count == len(topic.partitions):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            known = self.image.topic_by_id(topic)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        if known is None:
+            return unknown
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if index in known.partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def current_leader(self, topic: str | Uuid, index: int) -> tuple[int, int] | None:
         """The leader and its epoch, as far as this node has heard."""
@@ -209,7 +243,7 @@ class Services:
         partition = known.partitions.get(index) if known is not None else None
         return None if partition is None else (partition.leader, partition.leader_epoch)
 
-    def tell_new_leaders(self, response: ProduceResponse) -> None:
+    def tell_new_leaders(self, response: ProduceResponse, listener: str) -> None:
         """Save a refused producer its metadata request: name the new leaders and where they are (KIP-951)."""
         from ottla.wire.messages.produce_response import LeaderIdAndEpoch, NodeEndpoint
 
@@ -221,12 +255,18 @@ class Services:
                     if leader is not None:
                         partition.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
                         leaders.add(leader[0])
-        for broker in self.image.alive_brokers():
-            if broker.broker_id in leaders and broker.endpoints:
-                endpoint = broker.endpoints[0]
-                response.node_endpoints.append(
-                    NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-                )
+        response.node_endpoints += [
+            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in self.endpoints_of(leaders, listener)
+        ]
+
+    def endpoints_of(self, brokers: Collection[int], listener: str) -> list[tuple[int, str, int, str | None]]:
+        """Id, address and rack of those of `brokers` that are alive and are served on `listener`."""
+        return [
+            (broker.broker_id, endpoint.host, endpoint.port, broker.rack)
+            for broker in (self.image.alive_brokers() if brokers else ())
+            if broker.broker_id in brokers and (endpoint := broker.endpoint(listener)) is not None
+        ]
 
     def is_legal_topic_name(self, name: str) -> bool:
         try:

@@ -39,7 +39,8 @@ def root(
 
 @app.command()
 def up(
-    port: Annotated[int, typer.Option(help="The port for clients; 0 picks a free one.")] = 9092,
+    nodes: Annotated[int, typer.Option(help="How many nodes, each in a process of its own.")] = 1,
+    port: Annotated[int, typer.Option(help="The port for clients, of the first node; 0 picks free ones.")] = 9092,
     host: Annotated[str, typer.Option(help="The address to listen on, and to tell clients.")] = "127.0.0.1",
     data: Annotated[Path, typer.Option(help="Where records are kept.")] = Path("ottla-data"),
     ephemeral: Annotated[
@@ -48,10 +49,18 @@ def up(
     settings: Settings = None,
     log_level: LogLevel = "warning",
 ) -> None:
-    """Serve Kafka here and now: one node, ready for any Kafka client."""
+    """Serve Kafka here and now: one node, or a cluster of several, ready for any Kafka client."""
     from ottla.cli.up import run_up
 
-    run_up(port=port, host=host, data=str(data), ephemeral=ephemeral, settings=settings or [], log_level=log_level)
+    run_up(
+        nodes=nodes,
+        port=port,
+        host=host,
+        data=str(data),
+        ephemeral=ephemeral,
+        settings=settings or [],
+        log_level=log_level,
+    )
 
 
 @app.command()

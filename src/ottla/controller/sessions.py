@@ -41,6 +41,12 @@ class Sessions:
     def remove(self, broker_id: int) -> None:
         self._contacts.pop(broker_id, None)
 
+    def end(self, broker_id: int) -> None:
+        """`broker_id` was told that it may stop: its next incarnation need not wait for this session."""
+        contact = self._contacts.get(broker_id)
+        if contact is not None:
+            contact.heard = False
+
     def is_valid(self, broker_id: int, now_ms: int) -> bool:
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard and contact.last_ms + self._timeout_ms >= now_ms

@@ -208,6 +208,10 @@ class LogManager:
                 log.abandon()
                 disk.remove_tree(log.directory)
                 continue
+            if log.cut_at_load or log.cut_below_high_watermark:
+                # The marker said that everything is there, and it is not: it proves nothing any more (KIP-966). The
+                # controller then takes this broker's replicas out of the in-sync sets until they have caught up.
+                directory.previous_broker_epoch = -1
             self._adopt(log)
         if not directory.was_clean:
             # What was recovered is flushed; the next start need not read it again, whatever happens now. Writing the
@@ -227,6 +231,12 @@ class LogManager:
         self._disk.remove(path)
         self._disk.sync_dir(directory.path)
 
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The broker epoch of the last shutdown if it was clean in every directory and `load` found all that it should
+        have left; -1 otherwise. To be asked after `load`."""
+        return min(directory.previous_broker_epoch for directory in self.directories.values())
+
     def _new_producers(self) -> ProducerStates:
         return ProducerStates(expiration_ms=self._producer_expiration_ms, verify_transactions=self._verify_transactions)
 
@@ -234,8 +244,11 @@ class LogManager:
         log.before_truncation = self._before_truncation
         self.logs[log.topic_partition] = log
 
-    def _before_truncation(self, log: Log) -> None:
-        self._recovery_points(self.directories[_parent(log.directory)])()
+    def _before_truncation(self, log: Log, high_watermark_fell: bool) -> None:
+        directory = self.directories[_parent(log.directory)]
+        self._recovery_points(directory)()
+        if high_watermark_fell:
+            self._high_watermarks(directory)()
 
     def load_metadata_log(self, directory: str, config: LogConfig, now_ms: int) -> Log:
         """The log of `__cluster_metadata` in `directory`, made if it is not there. Comes before `load`: it says which

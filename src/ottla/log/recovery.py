@@ -158,7 +158,17 @@ class _Loader:
             now_ms=self.now_ms,
             unsealed_from=unsealed_from,
             recovered=not clean or self.changed,
+            cut_at_load=self.changed,
+            missing_until=high_watermark if end < high_watermark else 0,
         )
+        if log.missing_until:
+            _log.log(
+                logging.ERROR if clean else logging.WARNING,
+                "%s: committed records from offset %d to %d are missing; they are to be copied from another replica",
+                self.topic_partition,
+                end,
+                high_watermark,
+            )
         self.producers.on_high_watermark(log.high_watermark)
         if not clean or self.changed:
             # Even if nothing lies beyond the recovery point: a file may be shorter in the page cache than on the disk.
