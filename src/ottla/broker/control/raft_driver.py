@@ -26,6 +26,7 @@ from ottla.raft.effects import (
     AppendControlRecords,
     Effect,
     HighWatermarkAdvanced,
+    LeaderChanged,
     LeadershipEstablished,
     PersistQuorumState,
     Resigned,
@@ -71,6 +72,45 @@ class Loaded(NamedTuple):
     batches: list[MetadataBatch]
 
 
+class _LogView:
+    """The log as the machine sees it (`raft.log_view.RaftLog`)."""
+
+    def __init__(self, log: Log, snapshots: SnapshotStore) -> None:
+        self._log = log
+        self._snapshots = snapshots
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        latest = self._log.epochs.latest_epoch
+        if latest is not None:
+            return latest
+        snapshot = self.latest_snapshot
+        return 0 if snapshot is None else snapshot.epoch
+
+    @property
+    def earliest_snapshot(self) -> SnapshotId | None:
+        return next(iter(self._snapshots.list()), None)
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        found = self._snapshots.list()
+        return found[-1] if found else None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        return self._log.epochs.end_offset_for(epoch, self._log.log_end_offset)
+
+    def snapshot_size(self, snapshot: SnapshotId) -> int | None:
+        return self._snapshots.size(snapshot) if snapshot in self._snapshots.list() else None
+
+
 class RaftDriver:
     def __init__(
         self,
@@ -89,12 +129,24 @@ class RaftDriver:
         self._local = local
         self._configured_voters = configured_voters
         self._listener = listener
-        self._machine = RaftMachine(local=local, voters=VoterHistory(configured_voters), kraft_version=0)
-        self._snapshot_epoch = -1
+        self._machine = self._make_machine(VoterHistory(configured_voters), kraft_version=0)
         self._flush_scheduled = False
         self._flush_task: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self._stopped = False
+
+    def _make_machine(self, voters: VoterHistory, kraft_version: int) -> RaftMachine:
+        return RaftMachine(
+            local=self._local,
+            cluster_id="",
+            voters=voters,
+            kraft_version=kraft_version,
+            log=_LogView(self.log, self.snapshots),
+            random=self._runtime.random,
+        )
+
+    def _now_ms(self) -> int:
+        return int(self._runtime.clock.monotonic() * 1000)
 
     @property
     def machine(self) -> RaftMachine:
@@ -149,12 +201,11 @@ class RaftDriver:
             records = [decode_record(value) for value in checkpoint.values]
         except Malformed as error:
             raise StartupError(str(error)) from error
-        self._snapshot_epoch = latest.epoch
         if checkpoint.voters is not None:
             voters = VoterHistory(checkpoint.voters)
             if latest != BOOTSTRAP_SNAPSHOT:
                 voters.add(latest.end_offset - 1, checkpoint.voters)
-            self._machine = RaftMachine(local=self._local, voters=voters, kraft_version=checkpoint.kraft_version)
+            self._machine = self._make_machine(voters, checkpoint.kraft_version)
         if latest.end_offset > log.log_end_offset:
             # The snapshot was fetched when the log was far behind, and the crash came before the log moved up.
             log.truncate_fully_and_start_at(latest.end_offset)
@@ -175,7 +226,7 @@ class RaftDriver:
             if fact.type == KRAFT_VOTERS:
                 self._machine.on_voters(fact.offset, VoterSet.from_record(cast("VotersRecord", fact.message)))
             elif fact.type == KRAFT_VERSION:
-                self._machine.on_kraft_version(cast("KRaftVersionRecord", fact.message).kraft_version)
+                self._machine.on_kraft_version(fact.offset, cast("KRaftVersionRecord", fact.message).kraft_version)
 
     async def start(self) -> None:
         """Take part in the quorum. Returns when the first promise is durable; leadership comes by the listener."""
@@ -191,29 +242,22 @@ class RaftDriver:
                     f"directory, or start the node that this one belongs to"
                 )
             raise StartupError(f"a quorum of {len(voters)} voters is not supported; this release runs a quorum of one")
-        log = self.log
-        latest = log.epochs.latest_epoch
         stored = await self._runtime.offload.run(self._store.read)
-        effects = self._machine.on_start(
-            stored=stored,
-            log_end_offset=log.log_end_offset,
-            log_end_epoch=self._snapshot_epoch if latest is None else latest,
-        )
-        await self._carry_out_durably(effects)
+        await self._carry_out_durably(self._machine.on_start(stored=stored, now_ms=self._now_ms()))
 
     async def _carry_out_durably(self, effects: list[Effect]) -> None:
-        """As `_carry_out`, for effects that begin with a promise."""
-        while effects and isinstance(promise := effects[0], PersistQuorumState):
-            self._carry_out(effects[1:])
-            write = partial(
-                self._store.write,
-                promise.election,
-                kraft_version=self._machine.kraft_version,
-                voter_ids=self._machine.voters.latest.ids,
-            )
-            await self._runtime.offload.run(write)
-            effects = self._machine.on_quorum_state_persisted(promise.election)
-        self._carry_out(effects)
+        """As `_carry_out`, for effects among which are promises."""
+        for effect in effects:
+            if isinstance(effect, PersistQuorumState):
+                write = partial(
+                    self._store.write,
+                    effect.election,
+                    kraft_version=self._machine.kraft_version,
+                    voter_ids=self._machine.voters.latest.ids,
+                )
+                await self._runtime.offload.run(write)
+            else:
+                self._carry_out([effect])
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -232,12 +276,14 @@ class RaftDriver:
                     self._listener.on_leadership(effect.epoch)
                 case Resigned():
                     self._listener.on_resigned(effect.epoch, self._failure)
-                case PersistQuorumState():
-                    raise AssertionError("promises are carried out durably")
+                case LeaderChanged():
+                    pass
+                case _:
+                    raise AssertionError(f"a quorum of one has no use for {effect}")
 
     def update_endpoints(self, endpoints: tuple[VoterEndpoint, ...]) -> None:
         """Let the quorum know where this node's controller listens now."""
-        self._carry_out(self._machine.on_endpoints(endpoints))
+        self._carry_out(self._machine.on_endpoints(endpoints, self._now_ms()))
 
     # Appending.
 
@@ -259,7 +305,12 @@ class RaftDriver:
             self._fail(error)
             raise
         self._carry_out(
-            self._machine.on_appended(epoch=self.epoch, base_offset=info.first_offset, end_offset=info.last_offset + 1)
+            self._machine.on_appended(
+                epoch=self.epoch,
+                base_offset=info.first_offset,
+                end_offset=info.last_offset + 1,
+                now_ms=self._now_ms(),
+            )
         )
         self._schedule_flush()
         return info.first_offset, info.last_offset
@@ -283,7 +334,7 @@ class RaftDriver:
                 flush = self.log.prepare_flush()
                 await self._runtime.offload.run(flush.run)
                 self.log.on_flushed(flush, self._runtime.clock.wall_ms())
-                self._carry_out(self._machine.on_flushed(flush.end_offset))
+                self._carry_out(self._machine.on_flushed(flush.end_offset, self._now_ms()))
         except Exception as error:
             # The disk failed, or what is committed could not be taken in. Either way this node cannot go on.
             self._fail(error)
@@ -293,7 +344,7 @@ class RaftDriver:
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = error
-            self._carry_out(self._machine.on_disk_failed())
+            self._carry_out(self._machine.on_disk_failed(self._now_ms()))
 
     # Stopping.
 
@@ -304,4 +355,4 @@ class RaftDriver:
         if self._flush_task is not None:
             await self._flush_task
         self._stopped = True
-        self._carry_out(self._machine.on_stop())
+        self._carry_out(self._machine.on_stop(self._now_ms()))
