@@ -126,7 +126,7 @@ def confirm(batch: bytearray, header: BatchHeader, oldest: int, newest: int, nee
         compacted=need_keys, timestamp_before_max_ms=NOW - oldest, timestamp_after_max_ms=newest - NOW
     )
     try:
-        validated = validate._validate_closely(memoryview(bytes(batch)), rules, NOW, True)
+        validated = validate.validate_closely(memoryview(bytes(batch)), rules, NOW, True)
     except KafkaError as error:
         raise AssertionError(f"{error}: {where}") from error
     assert validated.batch == batch, where

@@ -25,7 +25,7 @@ from ottla.wire.apis import API_VERSIONS, APIS, PRODUCE, Api
 from ottla.wire.frames import read_request_header, response_frame
 from ottla.wire.message import Message
 from ottla.wire.primitives import skip_tagged_fields
-from ottla.wire.produce_codec import Opening, find_opening
+from ottla.wire.produce_codec import find_opening
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -57,6 +57,8 @@ class Dispatcher:
         self._metrics = services.request_metrics
         self._produce_requests = self._metrics.produce.requests
         self._produce_bytes = self._metrics.produce.bytes
+        self._openings = produce.openings.known
+        self._start_known = produce.start_known
 
     def accept(self) -> ClientConnection:
         return ClientConnection(self, self._listener, self._services.http)
@@ -88,9 +90,18 @@ class Dispatcher:
         self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
     ) -> Reply:
         if connection.opening_size:
-            found = find_opening(buffer, start, end, connection.opening_size, produce.openings.known)
+            found = find_opening(buffer, start, end, connection.opening_size, self._openings)
             if found is not None:
-                return self._start_known(found, view, end - start)
+                # The way of nearly all that a busy node does, so it is written out here, call by call.
+                version, correlation_id, opening, first, last = found
+                requests = self._produce_requests
+                requests.value = count = requests.value + 1
+                self._produce_bytes.value += end - start
+                if count & SAMPLE_MASK != 1:
+                    return self._start_known(self._services, version, correlation_id, opening, view[first:last])
+                began_s = self._clock.monotonic()
+                reply = self._start_known(self._services, version, correlation_id, opening, view[first:last])
+                return self._metrics.timed(self._metrics.produce, began_s, reply)
         if end - start < 10:
             raise Malformed("a header of fewer than ten bytes")
         api_key, version, correlation_id, client_id_size = _HEAD(buffer, start)
@@ -118,24 +129,13 @@ class Dispatcher:
                 meters.requests.value += 1
                 meters.bytes.value += end - start
                 if meters.requests.value & SAMPLE_MASK != 1:
-                    return fetch.start(self._services, view, version, correlation_id, position, end)
+                    return fetch.start(self._services, self._listener, view, version, correlation_id, position, end)
                 began_s = self._clock.monotonic()
-                reply = fetch.start(self._services, view, version, correlation_id, position, end)
+                reply = fetch.start(self._services, self._listener, view, version, correlation_id, position, end)
                 return self._metrics.timed(meters, began_s, reply)
             if api_key in (PRODUCE, FETCH):
                 raise CloseConnection(f"version {version} of {APIS[api_key].name} is not served")
         return self._start_other(connection, bytes(view[start:end]), api_key, version)
-
-    def _start_known(self, found: tuple[int, int, Opening, int, int], view: memoryview, frame_bytes: int) -> Reply:
-        version, correlation_id, opening, first, last = found
-        requests = self._produce_requests
-        requests.value = count = requests.value + 1
-        self._produce_bytes.value += frame_bytes
-        if count & SAMPLE_MASK != 1:
-            return produce.start_known(self._services, version, correlation_id, opening, view[first:last])
-        began_s = self._clock.monotonic()
-        reply = produce.start_known(self._services, version, correlation_id, opening, view[first:last])
-        return self._metrics.timed(self._metrics.produce, began_s, reply)
 
     def _start_other(self, connection: ClientConnection, frame: bytes, api_key: int, version: int) -> Reply:
         began_s = self._clock.monotonic()

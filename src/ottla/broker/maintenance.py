@@ -1,4 +1,5 @@
-"""What a node does to its logs by the clock: retention, flushes that are due, checkpoints, expiry, removal."""
+"""What a node does to its logs by the clock: retention, flushes that are due, checkpoints, expiry, removal, and a look
+at who has fallen out of sync."""
 
 from __future__ import annotations
 
@@ -38,6 +39,8 @@ class LogMaintenance:
         ):
             self._every(name, period_ms, work)
         self._stops.append(self._services.timers.every(SWEEP_MS, self._services.telemetry.sweep))
+        lag_ms_max = config.get_int("replica.lag.time.max.ms")
+        self._stops.append(self._services.timers.every(max(1, lag_ms_max // 2), self._services.replicas.on_tick))
 
     def stop(self) -> None:
         for stop in self._stops:
@@ -56,6 +59,7 @@ class LogMaintenance:
             await work()
         except DiskError as error:
             _log.error("%s of the logs failed: %s", name, error)
+            self._services.replicas.fail_offline(error)
         finally:
             self._running.discard(name)
 

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
+from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
+from ottla.broker.replica_selector import replica_selector
+from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.reply import FileSpan
 from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.telemetry import Telemetry
@@ -55,7 +60,14 @@ class Services:
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
         registry = Registry()
-        self.replicas = ReplicaManager(config.node_id, runtime, registry)
+        self.replicas = ReplicaManager(config.node_id, runtime, registry, config.get_int("replica.lag.time.max.ms"))
+        self.isr_changes = IsrChanges(self, registry)
+        self.replica_selector = replica_selector(config)
+        self.leader_throttle = ReplicationThrottle(
+            samples=config.get_int("replication.quota.window.num"),
+            window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
+        )
+        """Of what followers fetch here (`leader.replication.throttled.rate`)."""
         self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
         self.buffers = ReceiveBuffers(config.get_int("queued.max.request.bytes"))
         self.request_metrics = RequestMetrics(registry, runtime.clock)
@@ -89,6 +101,7 @@ class Services:
         self.on_config()
         self.told_of_groups = False
         """Was it said, once, that clients ask for what is not served?"""
+        self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -101,6 +114,7 @@ class Services:
     def on_config(self) -> None:
         """Obey `config`, which is new or has changed, where it is not asked each time."""
         config = self.config
+        self.leader_throttle.rate = config.get_int("leader.replication.throttled.rate")
         self.connections.set_limits(
             connections_max=config.get_int("max.connections"),
             per_address_max=config.get_int("max.connections.per.ip"),
@@ -129,6 +143,15 @@ class Services:
             self.stop_node(error)
 
     # The cluster.
+
+    @property
+    def fetchers(self) -> Fetchers:
+        """What copies from the leaders of the partitions that this node follows."""
+        return self.replicas.fetchers
+
+    @fetchers.setter
+    def fetchers(self, fetchers: Fetchers) -> None:
+        self.replicas.fetchers = fetchers
 
     @property
     def node_id(self) -> int:

@@ -111,26 +111,33 @@ def validate_produced(
     `batch` must be writable unless it is sure to pass as it is. `zstd_allowed` is whether the request's version is 7
     or later (KIP-110). Raises `InvalidRecords`, or another `KafkaError` where no records are to blame.
     """
+    header = validate_as_it_is(batch, rules, now_ms)
+    if header is not None:
+        return Validated(batch, header)
+    return validate_closely(batch, rules, now_ms, zstd_allowed, budget)
+
+
+def validate_as_it_is(batch: memoryview, rules: ValidationRules, now_ms: int) -> BatchHeader | None:
+    """The header of a batch that may be appended byte for byte, which nearly all may; None says to look closer."""
     if rules.timestamp_type == 0 and rules.compression is None and len(batch) <= rules.max_message_bytes:
-        header = check(
+        return check(
             BatchHeader,
             batch,
             now_ms - rules.timestamp_before_max_ms,
             now_ms + rules.timestamp_after_max_ms,
             rules.compacted,
         )
-        if header is not None:
-            return Validated(batch, header)
-    return _validate_closely(batch, rules, now_ms, zstd_allowed, budget)
+    return None
 
 
-def _validate_closely(
+def validate_closely(
     batch: memoryview,
     rules: ValidationRules,
     now_ms: int,
     zstd_allowed: bool,
     budget: DecompressionBudget | None = None,
 ) -> Validated:
+    """The second half of `validate_produced`: unpacks, patches, and finds the words for what is wrong."""
     batch, header = _the_one_batch(batch, zstd_allowed)
     _validate_envelope(batch, header, rules)
     _validate_header(header)
