@@ -323,3 +323,31 @@ async def test_a_follower_serves_consumers_up_to_its_own_high_watermark() -> Non
         follower = await setting.follower(2)
         response = await follower.ask(wanted(0, leader_epoch=6))
         assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_hundreds_of_logs_are_made_a_few_at_a_time_and_end_as_the_newest_metadata_says() -> None:
+    async with stage() as setting:
+        replicas = setting.services.replicas
+        records = [making.partition(5, index, replicas=(1, 2)) for index in range(300)]
+        setting.publish(making.topic("wide", 5), *records)
+        assert replicas.partition("wide", 299) is None
+        # Before they are all made one changes its leader, and the topic grows.
+        setting.publish(making.change(5, 299, leader=2), making.partition(5, 300))
+        await setting.settle(lambda: replicas.partition("wide", 300) is not None)
+        hosted = [replicas.partition("wide", index) for index in range(301)]
+        assert [partition is not None and partition.leader is not None for partition in hosted] == [
+            index != 299 for index in range(301)
+        ]
+        moved = hosted[299]
+        assert moved is not None
+        assert moved.following == (2, 1)
+
+
+async def test_a_topic_that_is_deleted_before_its_logs_are_made_leaves_none() -> None:
+    async with stage() as setting:
+        records = [making.partition(5, index, replicas=(1,)) for index in range(300)]
+        setting.publish(making.topic("wide", 5), *records)
+        setting.publish(making.removed(5))
+        await asyncio.sleep(0.05)
+        assert "wide" not in setting.services.replicas.by_name
+        assert not any(where.topic == "wide" for where in setting.services.logs.logs)
