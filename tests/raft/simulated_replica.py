@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ottla.model import Uuid
 from ottla.raft.checkpoint import SnapshotId
 from ottla.raft.config import RaftConfig
 from ottla.raft.control_records import KRAFT_VERSION, KRAFT_VOTERS
@@ -185,6 +184,8 @@ class World(Protocol):
 
     def after(self, delay_ms: int, replica: Replica, action: Callable[[], None]) -> None: ...
 
+    def sync_delay_ms(self) -> int: ...
+
     def send(self, replica: Replica, effect: SendRequest) -> None: ...
 
     def answer(self, replica: Replica, token: object, response: Message) -> None: ...
@@ -291,8 +292,8 @@ class Replica:
         self.pending = None
         self.feed(effects)
 
-    def _later(self, action: Callable[[], None], low_ms: int = 1, high_ms: int = 30) -> None:
-        self.world.after(self.world.random.randint(low_ms, high_ms), self, action)
+    def _later(self, action: Callable[[], None]) -> None:
+        self.world.after(self.world.sync_delay_ms(), self, action)
 
     def _carry_out(self, effect: Effect) -> bool:
         """True if it is done, False if the rest has to wait for it."""
@@ -381,7 +382,7 @@ class Replica:
             self.running.on_voters(offset, entry.voters)
 
     def _append_control(self, effect: AppendControlRecords) -> None:
-        entries = []
+        entries: list[Entry] = []
         for record in effect.records:
             name = f"control-{self.key.id}-{effect.epoch}-{self.log.log_end_offset + len(entries)}"
             voters = version = None

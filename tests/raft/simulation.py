@@ -1,5 +1,5 @@
-"""A quorum in one process on virtual time: seeded chance delays, drops, doubles and reorders messages, crashes, pauses and
-cuts off replicas, and changes the voters; after every step the invariants of KRaft are checked.
+"""A quorum in one process on virtual time: seeded chance delays, drops, doubles and reorders messages, crashes, pauses
+and cuts off replicas, and changes the voters; after every step the invariants of KRaft are checked.
 
 A failure names the seed; `Simulation(seed).run()` replays it.
 """
@@ -35,7 +35,7 @@ class Violated(AssertionError):
 class Simulation:
     """`nodes` replicas, of which the first `quorum` are the voters that `format` wrote."""
 
-    def __init__(self, seed: int, *, quorum: int = 3, observers: int = 2, faults_ms: int = 12_000) -> None:
+    def __init__(self, seed: int, *, quorum: int = 3, observers: int = 2, faults_ms: int = 10_000) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.now_ms = 1_000
@@ -55,9 +55,7 @@ class Simulation:
         keys = [ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in range(1, quorum + observers + 1)]
         voters = VoterSet(voter(key) for key in keys[:quorum])
         nodes = tuple(key.id for key in keys)
-        self.replicas = {
-            key.id: Replica(self, key, voters if key.id <= quorum else VoterSet(), nodes) for key in keys
-        }
+        self.replicas = {key.id: Replica(self, key, voters if key.id <= quorum else VoterSet(), nodes) for key in keys}
 
     # Time.
 
@@ -66,7 +64,7 @@ class Simulation:
         life = 0 if replica is None else replica.incarnation
         heappush(self._events, (self.now_ms + delay_ms, self._sequence, replica, life, action))
 
-    def run(self, *, settle_ms: int = 15_000) -> None:
+    def run(self, *, settle_ms: int = 20_000) -> None:
         """Faults for a while, then peace, in which the quorum must find itself again."""
         try:
             for replica in self.replicas.values():
@@ -76,8 +74,12 @@ class Simulation:
             self.after(50, None, self._client)
             self._run_until(self.faults_until_ms)
             self._heal()
-            self._run_until(self.now_ms + settle_ms)
-            self._check_settled()
+            for _ in range(settle_ms // 500):
+                self._run_until(self.now_ms + 500)
+                if self._unsettled() is None:
+                    break
+            unsettled = self._unsettled()
+            assert unsettled is None, unsettled
         except AssertionError as error:
             raise Violated(f"seed {self.seed} at {self.now_ms} ms: {error}") from error
 
@@ -111,8 +113,16 @@ class Simulation:
                     due = replica.running.next_deadline_ms
                     if due is not None and due <= self.now_ms:
                         replica.feed(replica.running.on_timer(self.now_ms))
+                        again = replica.running.next_deadline_ms
+                        assert again is None or again > self.now_ms, f"{replica.running.role} does not rest"
 
             self.after(replica.timer_ms - self.now_ms, replica, fire)
+
+    def sync_delay_ms(self) -> int:
+        """A disk is quick, until it is not."""
+        if self.now_ms < self.faults_until_ms and self.random.random() < 0.05:
+            return self.random.randint(100, 4_000)
+        return self.random.randint(1, 30)
 
     # The network.
 
@@ -166,9 +176,7 @@ class Simulation:
         if source.machine is None or source.incarnation != life:
             return
         if self._is_lost(replica.key.id, source.key.id):
-            self.after(
-                2_000, source, lambda: source.feed(source.running.on_send_failed(correlation_id, self.now_ms))
-            )
+            self.after(2_000, source, lambda: source.feed(source.running.on_send_failed(correlation_id, self.now_ms)))
             return
         self.after(
             self._delay_ms(),
@@ -186,7 +194,8 @@ class Simulation:
                 continue
             if machine.leads(replica.established):
                 self._values += 1
-                replica.append(f"value-{self._values}")
+                late = "late" if self.now_ms > self.faults_until_ms else "value"
+                replica.append(f"{late}-{self._values}")
                 self._watch(replica)
                 self._check(replica)
         self.after(self.random.randint(20, 300), None, self._client)
@@ -260,6 +269,10 @@ class Simulation:
         leader = self.random.choice(leaders)
         voters = leader.running.voters.latest
         target = self.random.choice(list(self.replicas.values()))
+        if target is leader and len(voters) == 2:
+            # As in Kafka: if it crashes with its removal in its own log alone, it is no voter any more, and the one
+            # that is left needs its vote, which its longer log refuses.
+            return
         request = _add(target.key) if target.key.id not in voters.ids else _remove(target.key)
         token = object()
         nobody = Replica(self, ReplicaKey(0), VoterSet(), ())
@@ -302,7 +315,8 @@ class Simulation:
         given = self._votes.setdefault((replica.key.directory_id, asked.replica_epoch), candidate)
         assert given == candidate, f"{replica.key.id} voted for {given.id} in epoch {asked.replica_epoch} (B2)"
         stored = replica.persisted
-        assert stored is not None and stored.epoch >= asked.replica_epoch, "a vote is durable before it leaves (B2)"
+        assert stored is not None, "a vote is durable before it leaves (B2)"
+        assert stored.epoch >= asked.replica_epoch, "a vote is durable before it leaves (B2)"
         if stored.epoch == asked.replica_epoch:
             assert stored.voted == candidate, "a vote is durable before it leaves (B2)"
 
@@ -381,23 +395,23 @@ class Simulation:
         for at in range(max(log.start, len(before) - 20), len(before)):
             assert log.at(at) == before[at], f"leader of {role.epoch} has another record at {at} (B4)"
 
-    def _check_settled(self) -> None:
-        """L7, L8: there is one leader, it commits, and everybody who votes follows."""
-        leaders = [
-            r for r in self.replicas.values() if r.machine is not None and r.established and r.machine.leads(r.established)
-        ]
-        assert leaders, f"nobody leads: {self.roles()}"
-        leader = max(leaders, key=lambda r: r.running.epoch)
-        role = leader.running.role
+    def _unsettled(self) -> str | None:
+        """L7, L8: there is one leader, it commits what is new, and everybody who votes follows."""
+        leaders = [r for r in self.replicas.values() if r.machine is not None and isinstance(r.machine.role, Leader)]
+        if len(leaders) != 1 or leaders[0].established is None:
+            return f"nobody leads: {self.roles()}"
+        role = leaders[0].running.role
         assert isinstance(role, Leader)
-        recent = role.high_watermark is not None and role.high_watermark > len(self.committed) - 3
-        assert recent, f"the leader does not commit: {self.roles()}"
-        assert role.log_end_offset - (role.high_watermark or 0) < 20, "the leader does not commit"
+        if not any(entry.value.startswith("late") for entry in self.committed):
+            return f"the leader does not commit: {self.roles()}"
         for id in role.voters.ids:
             other = self.replicas[id].running
-            assert other.epoch == role.epoch and other.leader_id == leader.key.id, f"who leads? {self.roles()}"
+            if other.epoch != role.epoch or other.leader_id != role.local_id:
+                return f"{id} does not know who leads: {self.roles()}"
             lag = (role.high_watermark or 0) - (other.high_watermark or 0)
-            assert lag < 20, f"{id} lags by {lag}: {self.roles()}"
+            if lag > 20:
+                return f"{id} lags by {lag}: {self.roles()}"
+        return None
 
     def roles(self) -> str:
         return ", ".join(

@@ -208,7 +208,6 @@ class RaftMachine:
 
     def on_flushed(self, end_offset: int, now_ms: int) -> list[Effect]:
         """Everything before `end_offset` of the local log is durable."""
-        self._quorum.durable_end_offset = max(self._quorum.durable_end_offset, end_offset)
         role = self.role
         if isinstance(role, Leader):
             assert end_offset <= role.log_end_offset, "only what was appended can be flushed"
@@ -219,7 +218,6 @@ class RaftMachine:
     def on_fetched_appended(self, end_offset: int, now_ms: int) -> list[Effect]:
         """What was fetched is in the log, which ends at `end_offset`, and durable if it must be."""
         assert self._quorum.log_busy, "nothing was to be appended"
-        self._quorum.durable_end_offset = end_offset
         return self._on_log_ready(now_ms)
 
     def on_truncated(self, end_offset: int, now_ms: int) -> list[Effect]:

@@ -138,16 +138,18 @@ class Polling:
 
     def _poll_unattached(self, role: Unattached, now_ms: int) -> None:
         quorum = self._quorum
+        if quorum.log_busy:
+            # The driver will tell when it is done.
+            return
         if quorum.is_voter and not quorum.stopping:
             if role.election_deadline_ms is None:
                 # It has learned that it is a voter.
                 role.election_deadline_ms = quorum.election_deadline_from(now_ms)
-            if role.election_deadline_ms <= now_ms and not quorum.log_busy:
+            if role.election_deadline_ms <= now_ms:
                 quorum.to_prospective(now_ms)
                 return
             self._wake_at(role.election_deadline_ms)
-        if quorum.may_fetch:
-            self._fetch_from_anybody(now_ms)
+        self._fetch_from_anybody(now_ms)
 
     def _poll_follower(self, role: Follower, now_ms: int) -> None:
         quorum = self._quorum
@@ -164,8 +166,6 @@ class Polling:
             self._wake_at(role.fetch_deadline_ms)
             if self._tell_leader_of_us(role, now_ms):
                 return
-        if not quorum.may_fetch:
-            return
         leader = self._leader(role)
         connections = quorum.connections
         if connections.has_timed_out(leader.node_id, now_ms):

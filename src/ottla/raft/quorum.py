@@ -63,8 +63,6 @@ class Quorum:
         """What is known to be committed. It outlives roles: a new leader does not know yet what else is."""
         self.log_busy = False
         """Is the driver changing the log on a leader's behalf? Until it is done nothing is fetched, and nobody runs."""
-        self.durable_end_offset = 0
-        """How much of the local log is. What is not must not be claimed by a fetch."""
         self.stopping = False
         self.failed = False
         self.connections = Connections(
@@ -153,13 +151,12 @@ class Quorum:
         return self.log.last_epoch, self.log.log_end_offset
 
     @property
-    def may_fetch(self) -> bool:
-        """A fetch says: everything before its offset is safe here."""
-        return not self.log_busy and (not self.must_flush or self.durable_end_offset >= self.log.log_end_offset)
-
-    @property
     def must_flush(self) -> bool:
-        """Does the leader rely on what this replica says it has? Of an observer too, if it may be made a voter."""
+        """Does the leader rely on what this replica says it has? Of an observer too, if it may be made a voter.
+
+        A deposed leader may fetch while what it appended itself is not flushed yet: its fetches count towards a commit
+        only when they are past a record of the new epoch, and flushing that flushes all before it.
+        """
         return self.is_voter or self.can_become_voter
 
     # What the log holds of the quorum itself.
@@ -173,13 +170,11 @@ class Quorum:
         self._kraft_versions.append((offset, level))
 
     def on_log_truncated(self, end_offset: int) -> None:
-        self.durable_end_offset = min(self.durable_end_offset, end_offset)
         self.voters.truncate_to(end_offset)
         while len(self._kraft_versions) > 1 and self._kraft_versions[-1][0] >= end_offset:
             self._kraft_versions.pop()
 
     def on_log_restarted(self, end_offset: int, voters: VoterSet | None, kraft_version: int) -> None:
-        self.durable_end_offset = end_offset
         self.voters.restart(end_offset, voters)
         self._kraft_versions = [(end_offset - 1, kraft_version)]
 
@@ -199,7 +194,6 @@ class Quorum:
     def start(self, stored: ElectionState | None, now_ms: int) -> None:
         """Take up the role that the promises on disk leave."""
         election = stored or NEVER_ELECTED
-        self.durable_end_offset = self.log.log_end_offset
         self._promised = stored
         log, voters = self.log, self.voters.latest
         snapshot = log.latest_snapshot
