@@ -195,7 +195,12 @@ class ClusterControl:
         current = _state_of(broker)
         offline = self._newly_offline(broker, request)
         after = self._next_state(broker, current, request)
-        if offline and after is BrokerState.UNFENCED:
+        online = [directory for directory in broker.log_dirs if directory not in offline]
+        if offline and not online:
+            # It has nothing left to serve from; there is no registration without a directory, and it is to stop anyhow.
+            offline = set()
+            after = BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
+        elif offline and after is BrokerState.UNFENCED:
             # What it may lead is to be decided without those directories: first they go, and it is unfenced next time.
             after = current
         records: list[MetadataRecord] = []
@@ -212,7 +217,6 @@ class ClusterControl:
         if offline:
             if after is current:
                 records += self._leadership.directories_failed(broker.broker_id, offline)
-            online = [directory for directory in broker.log_dirs if directory not in offline]
             records.append(_registration_change(broker, log_dirs=online))
         records += self._cordoned(broker, request)
         self._sessions.touch(broker.broker_id, now_ms, request.current_metadata_offset)
@@ -233,9 +237,10 @@ class ClusterControl:
         if current is BrokerState.FENCED:
             if request.want_shut_down:
                 return BrokerState.SHUTDOWN_NOW
-            if not request.want_fence and request.current_metadata_offset >= broker.epoch:
-                return BrokerState.UNFENCED
-            return current
+            if broker.in_controlled_shutdown or request.want_fence:
+                # One that began to shut down comes back as another incarnation, or not at all.
+                return current
+            return BrokerState.UNFENCED if request.current_metadata_offset >= broker.epoch else current
         leads = self._leadership.leads_any
         if current is BrokerState.UNFENCED:
             if request.want_fence:

@@ -17,6 +17,7 @@ from ottla.controller.generated import Generated, check_size
 from ottla.controller.speculation import Speculation
 from ottla.controller.topic_names import check_topic_name
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.features import partition_record_version
 from ottla.metadata.images import (
     DEFAULT_BROKER,
     RESOURCE_BROKER,
@@ -44,8 +45,9 @@ class ConfigControl:
         self._table.validate(self._state.image, resource, values, {})
         return [config_record(resource, name, value) for name, value in values.items()]
 
-    def default_min_insync_replicas(self) -> int:
-        return self._table.default_min_insync_replicas(self._state.image)
+    @property
+    def static_min_insync_replicas(self) -> int:
+        return self._table.static_min_insync_replicas
 
     def effective_topic_configs(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
         return self._table.effective_topic_configs(self._state.image, overrides)
@@ -130,15 +132,47 @@ class ConfigControl:
         ]
         records = [config_record(resource, name, after.get(name)) for name in changed]
         if image.features.elr and MIN_INSYNC_REPLICAS in changed:
-            records.append(_clear_elr_record(resource))
+            records += self._clear_elr(resource)
         return records
+
+    def _clear_elr(self, resource: ConfigResource) -> list[MetadataRecord]:
+        """Who was eligible under the old minimum need not be under the new one.
+
+        But where nobody is in sync nothing can have been committed since, so that whoever was eligible there still is,
+        whatever the minimum. Kafka forgets them too, and such a partition has then no way back but an unclean election.
+        """
+        from ottla.wire.messages.clear_elr_record import ClearElrRecord
+        from ottla.wire.messages.partition_change_record import PartitionChangeRecord
+
+        image = self._state.image
+        name = resource.name if resource.type == RESOURCE_TOPIC else ""
+        topic = image.topic(name) if name else None
+        topics = [topic] if topic is not None else image.topics.by_id.values()
+        version = partition_record_version(image.features.metadata_version)
+        return [
+            MetadataRecord(ClearElrRecord(topic_name=name), 0),
+            *(
+                MetadataRecord(
+                    PartitionChangeRecord(
+                        topic_id=topic.topic_id,
+                        partition_id=partition_id,
+                        eligible_leader_replicas=list(partition.elr),
+                        last_known_elr=list(partition.last_known_elr),
+                    ),
+                    version,
+                )
+                for topic in topics
+                for partition_id, partition in topic.partitions.items()
+                if not partition.isr and (partition.elr or partition.last_known_elr)
+            ),
+        ]
 
     def elr_safety_records(self) -> list[MetadataRecord]:
         """KIP-966: eligible leader replicas need one minimum for the cluster, which no broker sees otherwise."""
         image = self._state.image
         records: list[MetadataRecord] = []
         if MIN_INSYNC_REPLICAS not in image.config(DEFAULT_BROKER):
-            records.append(config_record(DEFAULT_BROKER, MIN_INSYNC_REPLICAS, str(self.default_min_insync_replicas())))
+            records.append(config_record(DEFAULT_BROKER, MIN_INSYNC_REPLICAS, str(self.static_min_insync_replicas)))
         records += [
             config_record(resource, MIN_INSYNC_REPLICAS, None)
             for resource, values in image.configs.items()
@@ -184,13 +218,6 @@ def _check_min_insync_replicas(resource: ConfigResource, changes: Sequence[Chang
                 ErrorCode.INVALID_CONFIG,
                 f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while eligible leader replicas are kept.",
             )
-
-
-def _clear_elr_record(resource: ConfigResource) -> MetadataRecord:
-    """Who was eligible under the old minimum need not be under the new one; no name stands for all topics."""
-    from ottla.wire.messages.clear_elr_record import ClearElrRecord
-
-    return MetadataRecord(ClearElrRecord(topic_name=resource.name if resource.type == RESOURCE_TOPIC else ""), 0)
 
 
 def _check_once(count: int, what: str) -> None:

@@ -43,6 +43,8 @@ class ConfigTable:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._own = ConfigResource(RESOURCE_BROKER, str(config.node_id))
+        self.static_min_insync_replicas = config.with_dynamic({}, {}).get_int(MIN_INSYNC_REPLICAS)
+        """What this node's own file says, whatever was altered since."""
 
     def node_config(self, image: MetadataImage) -> NodeConfig:
         """This node's configuration under the dynamic configs of `image`; made anew only when they changed."""
@@ -83,7 +85,4 @@ class ConfigTable:
 
     def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
         own = image.topic_config(topic).get(MIN_INSYNC_REPLICAS)
-        return int(own) if own is not None else self.default_min_insync_replicas(image)
-
-    def default_min_insync_replicas(self, image: MetadataImage) -> int:
-        return self.node_config(image).get_int(MIN_INSYNC_REPLICAS)
+        return int(own) if own is not None else self.node_config(image).get_int(MIN_INSYNC_REPLICAS)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
 from ottla.config.node import NodeConfig
+from ottla.controller.acl_control import AclControl
 from ottla.controller.activation import activation_records, check_features
 from ottla.controller.alter_partition import AlterPartitionControl
 from ottla.controller.cluster_control import ClusterControl
@@ -18,8 +19,10 @@ from ottla.controller.feature_control import FeatureControl
 from ottla.controller.generated import Generated
 from ottla.controller.leadership import Leadership
 from ottla.controller.producer_id_control import ProducerIdControl
+from ottla.controller.quota_control import QuotaControl
 from ottla.controller.reassignment_control import ReassignmentControl
 from ottla.controller.requester import ANYBODY, Requester
+from ottla.controller.scram_control import ScramControl
 from ottla.controller.sessions import Sessions
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.speculation import Speculation
@@ -32,12 +35,16 @@ from ottla.metadata.state import MetadataBatch, MetadataState, Publication
 if TYPE_CHECKING:
     from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
     from ottla.wire.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
+    from ottla.wire.messages.alter_client_quotas_request import AlterClientQuotasRequest
+    from ottla.wire.messages.alter_client_quotas_response import AlterClientQuotasResponse
     from ottla.wire.messages.alter_configs_request import AlterConfigsRequest
     from ottla.wire.messages.alter_configs_response import AlterConfigsResponse
     from ottla.wire.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
     from ottla.wire.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
     from ottla.wire.messages.alter_partition_request import AlterPartitionRequest
     from ottla.wire.messages.alter_partition_response import AlterPartitionResponse
+    from ottla.wire.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
+    from ottla.wire.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
     from ottla.wire.messages.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
     from ottla.wire.messages.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse
     from ottla.wire.messages.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -46,10 +53,14 @@ if TYPE_CHECKING:
     from ottla.wire.messages.broker_registration_response import BrokerRegistrationResponse
     from ottla.wire.messages.controller_registration_request import ControllerRegistrationRequest
     from ottla.wire.messages.controller_registration_response import ControllerRegistrationResponse
+    from ottla.wire.messages.create_acls_request import CreateAclsRequest
+    from ottla.wire.messages.create_acls_response import CreateAclsResponse
     from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest
     from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
     from ottla.wire.messages.create_topics_request import CreateTopicsRequest
     from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+    from ottla.wire.messages.delete_acls_request import DeleteAclsRequest
+    from ottla.wire.messages.delete_acls_response import DeleteAclsResponse
     from ottla.wire.messages.delete_topics_request import DeleteTopicsRequest
     from ottla.wire.messages.delete_topics_response import DeleteTopicsResponse
     from ottla.wire.messages.elect_leaders_request import ElectLeadersRequest
@@ -65,15 +76,19 @@ if TYPE_CHECKING:
 
 METHODS: dict[str, str] = {
     "AllocateProducerIdsRequest": "allocate_producer_ids",
+    "AlterClientQuotasRequest": "alter_client_quotas",
     "AlterConfigsRequest": "alter_configs",
     "AlterPartitionReassignmentsRequest": "alter_partition_reassignments",
     "AlterPartitionRequest": "alter_partition",
+    "AlterUserScramCredentialsRequest": "alter_user_scram_credentials",
     "AssignReplicasToDirsRequest": "assign_replicas_to_dirs",
     "BrokerHeartbeatRequest": "broker_heartbeat",
     "BrokerRegistrationRequest": "register_broker",
     "ControllerRegistrationRequest": "register_controller",
+    "CreateAclsRequest": "create_acls",
     "CreatePartitionsRequest": "create_partitions",
     "CreateTopicsRequest": "create_topics",
+    "DeleteAclsRequest": "delete_acls",
     "DeleteTopicsRequest": "delete_topics",
     "ElectLeadersRequest": "elect_leaders",
     "IncrementalAlterConfigsRequest": "incremental_alter_configs",
@@ -103,7 +118,8 @@ class Controller:
         check_features(committed)
         self._state = Speculation(committed, next_offset)
         self._sessions = Sessions(settings.session_timeout_ms)
-        self._sessions.activate(committed.newest.cluster.brokers, now_ms)
+        unfenced = (broker.broker_id for broker in committed.newest.cluster.brokers.values() if not broker.fenced)
+        self._sessions.activate(unfenced, now_ms, own_broker=settings.node_id)
         table = ConfigTable(config)
         leadership = Leadership(self._state, table)
         self._cluster = ClusterControl(self._state, settings, self._sessions, leadership)
@@ -113,8 +129,11 @@ class Controller:
         self._directories = DirectoryControl(self._state, self._cluster, leadership)
         self._configs = ConfigControl(self._state, table)
         self._topics = TopicControl(self._state, settings, self._configs, random)
-        self._features = FeatureControl(self._state)
+        self._features = FeatureControl(self._state, self._configs, settings.node_id)
         self._producer_ids = ProducerIdControl(self._state, self._cluster)
+        self._scram = ScramControl(self._state)
+        self._acls = AclControl(self._state, settings, random)
+        self._quotas = QuotaControl(self._state)
         self._timed_work = TimedWork(settings, self._cluster, self._elections, now_ms)
 
     # The log: what was generated is appended and replayed at once; it is committed later, or never.
@@ -147,7 +166,7 @@ class Controller:
         self._state.revert()
 
     def activate(self, bootstrap: Sequence[MetadataRecord]) -> Generated[None]:
-        default = self._configs.default_min_insync_replicas()
+        default = self._configs.static_min_insync_replicas
         return Generated(activation_records(self._state.newest, bootstrap, default), None)
 
     # Time.
@@ -163,6 +182,10 @@ class Controller:
     def on_listeners(self, *, present: bool) -> None:
         """Does any other node read this log, so that it must not fall silent?"""
         self._timed_work.has_listeners = present
+
+    def on_quorum(self, voters: Iterable[int], kraft_version: int) -> None:
+        """Who votes in the quorum, and its `kraft.version`: what of the features is not metadata."""
+        self._features.on_quorum(voters, kraft_version)
 
     def on_paused(self, now_ms: int) -> None:
         """This process did not run for a while, so that silence says nothing about the brokers."""
@@ -249,3 +272,23 @@ class Controller:
         self, request: AllocateProducerIdsRequest, now_ms: int, requester: Requester = ANYBODY
     ) -> Generated[AllocateProducerIdsResponse]:
         return self._producer_ids.allocate(request)
+
+    def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest, now_ms: int, requester: Requester = ANYBODY
+    ) -> Generated[AlterUserScramCredentialsResponse]:
+        return self._scram.alter(request)
+
+    def create_acls(
+        self, request: CreateAclsRequest, now_ms: int, requester: Requester = ANYBODY
+    ) -> Generated[CreateAclsResponse]:
+        return self._acls.create(request)
+
+    def delete_acls(
+        self, request: DeleteAclsRequest, now_ms: int, requester: Requester = ANYBODY
+    ) -> Generated[DeleteAclsResponse]:
+        return self._acls.delete(request)
+
+    def alter_client_quotas(
+        self, request: AlterClientQuotasRequest, now_ms: int, requester: Requester = ANYBODY
+    ) -> Generated[AlterClientQuotasResponse]:
+        return self._quotas.alter(request)

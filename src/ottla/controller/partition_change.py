@@ -57,6 +57,9 @@ class Rules:
     new_directory: Callable[[int], Uuid]
     """Where a replica that a broker is given now will be, as far as the controller can say."""
 
+    def min_isr(self, replicas: tuple[int, ...]) -> int:
+        return min(self.min_insync_replicas, len(replicas))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -85,10 +88,11 @@ def change_partition(
 
     isr = partition.isr if wanted.isr is None else wanted.isr
     moving = Reassignment.of(partition) if wanted.reassignment is None else wanted.reassignment
-    completes = moving.is_complete_with(isr)
-    if completes:
-        isr = tuple(replica for replica in isr if replica not in moving.removing)
+    completed = moving.completed_isr(isr, rules.min_insync_replicas)
+    if completed is not None:
+        isr = completed
         moving = Reassignment(moving.target, (), ())
+    ends = Reassignment.of(partition).in_progress and not moving.in_progress
     elr = _next_elr(partition, moving.replicas, isr, rules, wanted.unclean_shutdown)
 
     record = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
@@ -103,10 +107,10 @@ def change_partition(
                 record.leader_recovery_state = LEADER_RECOVERING
         elif elected.leader in elr:
             isr = (elected.leader,)
-            elr = tuple(replica for replica in elr if replica != elected.leader)
+            elr = _without(elr, elected.leader) if len(isr) < rules.min_isr(moving.replicas) else ()
 
-    if record.leader == NO_LEADER_CHANGE and (completes or not set(partition.replicas) <= set(moving.replicas)):
-        # The replicas that leave must not be taken for followers of this epoch should they come back (A13).
+    if record.leader == NO_LEADER_CHANGE and (ends or not set(partition.replicas) <= set(moving.replicas)):
+        # A reassignment ends with a new epoch (A13): who left must not be taken for a follower should it come back.
         record.leader = partition.leader
     if elr != partition.elr:
         record.eligible_leader_replicas = list(elr)
@@ -126,6 +130,10 @@ def change_partition(
     if _says_nothing(record):
         return None
     return MetadataRecord(record, partition_record_version(rules.metadata_version))
+
+
+def _without(replicas: tuple[int, ...], *gone: int) -> tuple[int, ...]:
+    return tuple(replica for replica in replicas if replica not in gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +180,18 @@ def _next_elr(
     rules: Rules,
     unclean_shutdown: int | None,
 ) -> tuple[int, ...]:
-    if not rules.elr or len(isr) >= min(rules.min_insync_replicas, len(replicas)):
+    if not rules.elr or len(isr) >= rules.min_isr(replicas):
         return ()
     known = {*partition.elr, *partition.isr}
     return tuple(sorted(r for r in known if r in replicas and r not in isr and r != unclean_shutdown))
 
 
 def _update_last_known_leader(partition: PartitionImage, record: PartitionChangeRecord) -> None:
-    """Remembered, in the field for the last known ELR, from when the last eligible replica goes until one leads."""
-    led = partition.leader if record.leader == NO_LEADER_CHANGE else record.leader
-    if record.isr == [] and partition.leader != NO_LEADER and partition.last_known_elr != (partition.leader,):
-        record.last_known_elr = [partition.leader]
-    elif led != NO_LEADER and partition.last_known_elr:
+    """Remembered, in the field for the last known ELR, from when the partition loses its leader until it has one."""
+    if record.leader == NO_LEADER:
+        if partition.leader != NO_LEADER and not partition.last_known_elr:
+            record.last_known_elr = [partition.leader]
+    elif record.leader != NO_LEADER_CHANGE and partition.last_known_elr:
         record.last_known_elr = []
 
 

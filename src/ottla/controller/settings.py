@@ -29,6 +29,9 @@ class ControllerSettings:
     unclean_election_interval_ms: int
     """`unclean.leader.election.interval.ms`"""
 
+    has_authorizer: bool
+    """`authorizer.class.name`: is there one who would obey access control entries?"""
+
     @classmethod
     def from_config(cls, config: NodeConfig, cluster_id: str) -> ControllerSettings:
         return cls(
@@ -41,5 +44,6 @@ class ControllerSettings:
             idle_interval_ms=config.get_int("metadata.max.idle.interval.ms"),
             balances_leaders=config.get_bool("auto.leader.rebalance.enable"),
             balance_interval_ms=config.get_int("leader.imbalance.check.interval.seconds") * 1000,
+            has_authorizer=bool(config.get_text("authorizer.class.name")),
             unclean_election_interval_ms=config.get_int("unclean.leader.election.interval.ms"),
         )

@@ -5,6 +5,7 @@ One table, read by registration, by `format`, by the controller's checks and by 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 METADATA_VERSION = "metadata.version"
@@ -33,6 +34,43 @@ SUPPORTED_FEATURES: dict[str, VersionRange] = {
     "share.version": VersionRange(0, 0),
     "streams.version": VersionRange(0, 0),
 }
+
+DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
+    (ELR_VERSION, 1): {METADATA_VERSION: 23},
+}
+"""What other features must be at, at least, for a feature to have a level (KIP-1022)."""
+
+_DEFAULTS: dict[str, tuple[tuple[int, int], ...]] = {
+    ELR_VERSION: ((26, 1),),
+}
+"""From which metadata.version on a new cluster has which level, where that is not 0."""
+
+_CHANGES_OF_RECORDS = (8, 11, 13, 14, 15, 17, 23, 30)
+"""The metadata versions that brought records, or fields of them, which the one before cannot write down."""
+
+
+def default_features(metadata_version: int) -> dict[str, int]:
+    """The levels above 0 that `format` gives a new cluster, of everything but metadata.version and kraft.version."""
+    levels = {
+        name: max((level for since, level in steps if metadata_version >= since), default=0)
+        for name, steps in _DEFAULTS.items()
+    }
+    return {name: level for name, level in levels.items() if level}
+
+
+def unmet_dependency(levels: Mapping[str, int]) -> tuple[str, str, int] | None:
+    """The first feature that needs another at a level which it has not: both, and the level."""
+    for name in sorted(levels):
+        for other, least in DEPENDENCIES.get((name, levels[name]), {}).items():
+            if levels.get(other, 0) < least:
+                return name, other, least
+    return None
+
+
+def may_lose_metadata(current: int, lower: int) -> bool:
+    """Could metadata written at `current` say something that `lower` has no words for?"""
+    return any(lower < level <= current for level in _CHANGES_OF_RECORDS)
+
 
 _RELEASES: tuple[tuple[int, str], ...] = (
     (7, "3.3-IV3"),
@@ -80,6 +118,11 @@ def level_of_release(text: str) -> int | None:
 
 def release_names() -> list[str]:
     return [name for _, name in _RELEASES]
+
+
+def has_scram(metadata_version: int) -> bool:
+    """KIP-900."""
+    return metadata_version >= 11
 
 
 def has_transactions(metadata_version: int) -> bool:
