@@ -224,3 +224,21 @@ def test_the_same_chance_gives_the_same_story() -> None:
         return sent
 
     assert told() == told()
+
+
+def test_a_node_that_has_all_there_is_starts_though_nothing_more_is_decided() -> None:
+    """Its snapshot ends where the log does, and a silent controller appends nothing to tell it so."""
+
+    async def story() -> None:
+        cluster = Cluster(combined=False, brokers=(11,), metadata_max_idle_interval_ms="0")
+        await cluster.start()
+        await cluster.active.create("a")
+        late = next(n for n in cluster.running.values() if n.node_id in (1, 2, 3) and not n.plane.is_active_controller)
+        await cluster.converge()
+        await late.snapshot()
+        await late.stop()
+        (back,) = await asyncio.wait_for(cluster.start(late.node_id), 10)
+        assert topics(back.image) == ["a"]
+        await cluster.stop()
+
+    play(story)

@@ -84,6 +84,10 @@ class RaftListener(Protocol):
         """Who leads, as far as this node knows; it need not have taken up its office yet."""
         ...
 
+    def on_heard(self) -> None:
+        """Somebody answered; this node may know more about the quorum than before."""
+        ...
+
     def on_leadership(self, epoch: int) -> None:
         """This node leads; `on_commit` has told of all that was there before."""
         ...
@@ -507,6 +511,7 @@ class RaftDriver:
                 self._check_cluster(effect, response)
                 effects = self._machine.on_response(number, response, self._now_ms())
             self._on(effects)
+            self._listener.on_heard()
         except Exception as error:
             self._fail(error)
         finally:
