@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
 from ottla.broker.dispatch import Dispatcher
@@ -24,12 +25,26 @@ from ottla.config.topic import topic_values
 from ottla.errors import StartupError
 from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
-from ottla.runtime import Listener, Runtime
+from ottla.runtime import Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
+
+if TYPE_CHECKING:
+    from ottla.broker.replication.fetchers import ReplicaFetchers
 
 _log = logging.getLogger(__name__)
 
 _PLAINTEXT = 0
+
+
+def listen_options(config: NodeConfig) -> ListenOptions:
+    """Kafka's defaults are for an acceptor with a thread of its own. One loop that also serves needs a longer backlog,
+    or a burst of peers waits a second for its next try; and buffers that the system tunes move a third more."""
+    ours = ListenOptions()
+    return ListenOptions(
+        backlog=config.int_where_set("socket.listen.backlog.size", ours.backlog),
+        send_buffer_bytes=config.int_where_set("socket.send.buffer.bytes", ours.send_buffer_bytes),
+        receive_buffer_bytes=config.int_where_set("socket.receive.buffer.bytes", ours.receive_buffer_bytes),
+    )
 
 
 class Node:
@@ -50,6 +65,7 @@ class Node:
         self._services: Services | None = None
         self._maintenance: LogMaintenance | None = None
         self._control: ControlPlane | None = None
+        self._fetchers: ReplicaFetchers | None = None
         self.failure: BaseException | None = None
         """Why the node had to stop by itself, if it had to."""
         self.on_fatal: Callable[[], None] = lambda: None
@@ -120,16 +136,20 @@ class Node:
 
     async def _listen(self, services: Services) -> None:
         controllers = {listener.name for listener in self._config.controller_listeners}
+        options = listen_options(self._config)
         for listener in self._config.listeners:
             dispatcher = Dispatcher(services, listener.name, on_controller=listener.name in controllers)
             try:
-                bound = await self._runtime.network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept)
+                bound = await self._runtime.network.listen(
+                    listener.host or "0.0.0.0", listener.port, dispatcher.accept, options
+                )
             except OSError as error:
                 raise StartupError(
                     f"Port {listener.port} of {listener.host or 'this machine'} cannot be used ({error.strerror}): "
                     f"stop what listens there, or choose another port."
                 ) from None
             self._listeners.append((listener, bound))
+            services.connections.rates.watch(listener.name, bound, on_controller=listener.name in controllers)
 
     def _open(self, listeners: Sequence[ListenerConfig]) -> None:
         for config, listener in self._listeners:
@@ -147,9 +167,11 @@ class Node:
         ]
 
     async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
+        from ottla.broker.replication.fetchers import ReplicaFetchers
         from ottla.client.network_peer import NetworkPeers
 
         config, logs = self._config, self._logs
+        peers = NetworkPeers(self._runtime.network, self._timers, f"ottla-{config.node_id}")
         directories = {path: found.properties for path, found in logs.directories.items() if found.properties}
         metadata_dir = config.metadata_log_dir
         control = ControlPlane(
@@ -164,13 +186,14 @@ class Node:
                 if found.for_topics and found.properties is not None
             ],
             metadata_dir_id=directories[metadata_dir].directory_id,
-            peers=NetworkPeers(self._runtime.network, self._timers, f"ottla-{config.node_id}"),
+            peers=peers,
             controller_endpoints=self._endpoints(config.advertised_controller_listeners),
             previous_broker_epoch=min(found.previous_broker_epoch for found in logs.directories.values()),
         )
         self._control = services.control = control
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
+        self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
@@ -252,6 +275,8 @@ class Node:
             listener.close()
         if self._maintenance is not None:
             self._maintenance.stop()
+        if self._fetchers is not None:
+            await self._fetchers.stop()
         if self._services is not None:
             self._services.connections.close_all()
             await self._services.replicas.drain()

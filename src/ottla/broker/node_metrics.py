@@ -59,6 +59,7 @@ class NodeMetrics:
         self.state = BrokerState.STARTING
         self.expired_produces = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Produce")
         self.expired_fetches = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Fetch")
+        self.replication_bytes_out = registry.meter("kafka_server_brokertopicmetrics_replicationbytesout")
         self.segments_deleted = registry.counter("kafka_log_logmanager_segmentsdeleted")
         self._register_node()
         self._register_requests()
@@ -146,6 +147,7 @@ class NodeMetrics:
             for waiters in (partition.durable_waiters, partition.watermark_waiters):
                 produces.update(waiter for _, waiter in waiters)
             fetches.update(partition.fetch_waiters)
+            fetches.update(partition.replica_waiters)
         # One whose time ran out stays in line behind its offset, but does not wait any more.
         waiting = sum(1 for waiter in produces if not isinstance(waiter, DelayedProduce) or waiter.waiting)
         yield ("Produce",), waiting
