@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.replication.fetchers import ReplicaFetchers
-from ottla.client.peer import PeerLost
+from ottla.client.peer import PeerLost, Peers
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogConfig, LogManager
@@ -358,17 +358,27 @@ class Replicas:
         self.advanced.append(partition)
 
 
+@dataclass
 class Control:
-    broker_epoch = BROKER_EPOCH
+    broker_epoch: int
 
 
 class Stage:
     """A node that follows, and the leaders around it."""
 
-    def __init__(self, *, leaders: Sequence[int] = (1,), **config: str) -> None:
+    def __init__(
+        self,
+        *,
+        leaders: Sequence[int] = (1,),
+        node_id: int = NODE_ID,
+        broker_epoch: int = BROKER_EPOCH,
+        clock: LoopClock | None = None,
+        peers: Peers | None = None,
+        **config: str,
+    ) -> None:
         properties = {
             "process.roles": "broker",
-            "node.id": str(NODE_ID),
+            "node.id": str(node_id),
             "listeners": "PLAINTEXT://memory:9092",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": "memory:9093",
@@ -377,18 +387,18 @@ class Stage:
         self.dynamic: dict[str, str] = {}
         self.static = NodeConfig(properties | {name.replace("_", "."): value for name, value in config.items()})
         self.config = self.static
-        self.clock = LoopClock(NOW)
+        self.clock = clock or LoopClock(NOW)
         self.timers = TimerWheel(self.clock)
         self.replicas = Replicas()
-        self.control = Control()
-        self.node_id = NODE_ID
+        self.control = Control(broker_epoch)
+        self.node_id = node_id
         self.leaders = {broker_id: Leader(broker_id) for broker_id in leaders}
         self.image = MetadataImage(cluster=ClusterImage(brokers={id: _registered(id) for id in self.leaders}))
         self.disk = FaultyDisk()
         self.manager = LogManager(self.disk, ["/data"], random=Random(NODE_ID))
         self.manager.load(lambda topic: LogConfig(), NOW)
         self.bugs: list[BaseException] = []
-        self.fetchers = ReplicaFetchers(self, self)
+        self.fetchers = ReplicaFetchers(self, peers or self)
 
     @property
     def leader(self) -> Leader:
@@ -401,13 +411,12 @@ class Stage:
         self.bugs.append(error)
 
     def host(self, index: int, *, topic: int = 0, config: LogConfig | None = None) -> HostedPartition:
-        name = f"topic{topic}"
-        chosen = config or LogConfig()
-        log = self.manager.create(TopicPartition(name, index), topic_id(topic), chosen, NOW)
-        image = PartitionImage((1, NODE_ID), (1, NODE_ID), 1, 0, 0, (topic_id(90), topic_id(91)))
-        make = cast(Callable[..., HostedPartition], HostedPartition)
-        more = (image,) if "image" in HostedPartition.__slots__ else ()
-        return make(name, topic_id(topic), index, log, ValidationRules(), *more)
+        return self.host_named(f"topic{topic}", topic_id(topic), index, config)
+
+    def host_named(self, name: str, uid: Uuid, index: int, config: LogConfig | None = None) -> HostedPartition:
+        log = self.manager.create(TopicPartition(name, index), uid, config or LogConfig(), NOW)
+        image = PartitionImage((1, self.node_id), (1, self.node_id), 1, 0, 0, (topic_id(90), topic_id(91)))
+        return HostedPartition(name, uid, index, log, ValidationRules(), image)
 
     def configure(self, **values: str) -> None:
         self.dynamic |= {name.replace("_", "."): value for name, value in values.items()}

@@ -9,6 +9,7 @@ full requests.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
@@ -65,10 +66,14 @@ class FetchPartition:
         return news
 
 
+def _nothing() -> None:
+    pass
+
+
 class FetchSession:
     """One client's session; `epoch` is the one its next request must carry."""
 
-    __slots__ = ("by_id", "created_ms", "epoch", "partitions", "privileged", "session_id", "used_ms")
+    __slots__ = ("by_id", "created_ms", "end_wait", "epoch", "partitions", "privileged", "session_id", "used_ms")
 
     def __init__(self, session_id: int, *, by_id: bool, privileged: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -78,6 +83,8 @@ class FetchSession:
         self.used_ms = now_ms
         self.epoch = 1
         self.partitions: dict[PartitionKey, FetchPartition] = {}
+        self.end_wait: Callable[[], None] = _nothing
+        """Has the request that still waits, if one does, answered with what there is."""
 
     def update(self, wanted: list[Wanted], forgotten: list[PartitionKey]) -> int:
         """Take in what the client changes; returns by how many partitions the session has grown."""

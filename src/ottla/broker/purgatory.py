@@ -115,19 +115,20 @@ class DelayedFetch:
 
     def on_advance(self, partition: HostedPartition) -> None:
         if self._finish is not None and self._ready(partition):
-            self._end()
+            self.end()
 
     def _on_timeout(self) -> None:
         if self._finish is not None:
             self._expired.value += 1
-            self._end()
+            self.end()
 
     def cancel(self) -> None:
         """The connection is gone."""
         self._finish = None
         self._leave()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Answer with what there is."""
         if self._finish is not None:
             finish, self._finish = self._finish, None
             self._leave()

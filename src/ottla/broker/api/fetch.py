@@ -131,6 +131,9 @@ class _Fetch:
                 self._asked = [(each, None) for each in wanted]
         else:
             session = sessions.resume(request.session_id, epoch, by_id=by_id, now_ms=services.clock.wall_ms())
+            # A follower that has another partition to copy does not wait for the answer to its last request. Answers
+            # leave in order, so that one must not wait any longer.
+            session.end_wait()
             forgotten: list[PartitionKey] = [
                 (topic.topic_id if by_id else topic.topic, index)
                 for topic in request.forgotten_topics_data
@@ -167,6 +170,8 @@ class _Fetch:
             wants_watermark=not follower or any(wanted.high_watermark != NO_WATERMARK for wanted, _ in self._asked),
         )
         deferred.when_abandoned(delayed.cancel)
+        if self._session is not None:
+            self._session.end_wait = delayed.end
         return deferred
 
     def _has_enough(self, moved: HostedPartition) -> bool:
