@@ -268,6 +268,7 @@ class LeaderPeer:
         self.asked_again = asyncio.Event()
         self._last: asyncio.Future[None] | None = None
         self._sending: dict[asyncio.Future[Message], None] = {}
+        self._cut: dict[asyncio.Future[Message], None] = {}
         if leader is not None:
             leader.peers.append(self)
 
@@ -282,7 +283,7 @@ class LeaderPeer:
         try:
             answer = await work
         except asyncio.CancelledError:
-            if self.closed:
+            if self.closed or work in self._cut:
                 raise PeerLost(ErrorCode.NETWORK_EXCEPTION, "hung up") from None
             raise
         finally:
@@ -303,13 +304,10 @@ class LeaderPeer:
         return answer
 
     def cut(self) -> None:
-        """The connection breaks; whoever sends opens another."""
+        """The connection breaks; whoever sends next opens another."""
         for work in list(self._sending):
-            if not work.done():
-                work.get_loop().call_soon(work.cancel)
-        closed, self.closed = self.closed, True
-        if not closed:
-            asyncio.get_running_loop().call_later(0.001, setattr, self, "closed", False)
+            self._cut[work] = None
+            work.cancel()
 
     def close(self) -> None:
         self.closed = True
