@@ -4,6 +4,7 @@ test can hold back, cut off, or have say something else."""
 from __future__ import annotations
 
 import asyncio
+import selectors
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -51,6 +52,28 @@ NOW = 1_800_000_000_000
 
 def topic_id(number: int) -> Uuid:
     return Uuid(bytes(15) + bytes([number + 10]))
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Waits no time at all, and says how long it would have."""
+
+    waited_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "nothing will ever happen any more"
+        self.waited_s += max(0.0, timeout)
+        return super().select(0)
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer when nothing is ready: seconds that cost none."""
+
+    def __init__(self) -> None:
+        self._jumping = _Jumping()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.waited_s
 
 
 class Asked(NamedTuple):
@@ -106,6 +129,8 @@ class Leader:
         self.held: asyncio.Event | None = None
         """While it is set to an event, answers wait for that."""
         self.reachable = True
+        self.delay_s = 0.0
+        """How long an answer takes on its way."""
         self.session_slots = 100
         self.changed = asyncio.Event()
         self._next_session = 1
@@ -299,6 +324,8 @@ class LeaderPeer:
         else:
             assert isinstance(request, ListOffsetsRequest)
             answer = self.leader.list_offsets(request)
+        if self.leader.delay_s:
+            await asyncio.sleep(self.leader.delay_s)
         if before is not None:
             await before
         return answer
