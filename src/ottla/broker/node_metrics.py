@@ -148,7 +148,6 @@ class NodeMetrics:
             for waiters in (partition.durable_waiters, partition.watermark_waiters):
                 produces.update(waiter for _, waiter in waiters)
             fetches.update(partition.fetch_waiters)
-            fetches.update(partition.replica_waiters)
         # One whose time ran out stays in line behind its offset, but does not wait any more.
         waiting = sum(1 for waiter in produces if not isinstance(waiter, DelayedProduce) or waiter.waiting)
         yield ("Produce",), waiting
