@@ -92,7 +92,9 @@ class NodeMetrics:
     @property
     def is_ready(self) -> bool:
         """Does the node serve, and does the cluster send clients to it?"""
-        return self.state is BrokerState.RUNNING and self.is_live and not self._services.control.lifecycle.fenced
+        services = self._services
+        served = not services.config.is_broker or not services.control.lifecycle.fenced
+        return self.state is BrokerState.RUNNING and self.is_live and served
 
     def start(self) -> None:
         """The node serves."""
