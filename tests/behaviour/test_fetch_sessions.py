@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions
-from ottla.broker.fetch_sessions import FetchPartition as Remembered
+from ottla.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions, Wanted
 from ottla.errors import ErrorCode
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
@@ -246,7 +245,7 @@ def test_a_full_cache_refuses_the_young_and_gives_up_the_idle() -> None:
     sessions = FetchSessions(2, Random(1))
 
     def open_session(now_ms: int, *, privileged: bool = False, size: int = 1) -> FetchSession | None:
-        partitions = [Remembered("t", index, 0, 1) for index in range(size)]
+        partitions = [Wanted("t", index, 0, 1) for index in range(size)]
         return sessions.create(partitions, by_id=False, privileged=privileged, now_ms=now_ms)
 
     first, second = open_session(0), open_session(1)

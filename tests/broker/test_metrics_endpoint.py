@@ -127,12 +127,27 @@ def test_head_gets_the_head_alone() -> None:
         (b"GET /metrics HTTP/1.1 more", 505),
         (b"GET /\xff\xfe\x00 HTTP/1.1", 404),
         (b"HEAD /x HTTP/1.1", 404),
+        (b"POST /metrics HTTP/1.1", 405),
+        (b"PUT / HTTP/1.1", 405),
+        (b"DELETE /metrics HTTP/1.1", 405),
+        (b"PATCH /metrics HTTP/1.1", 405),
+        (b"OPTIONS * HTTP/1.1", 405),
+        (b"DELETE", 400),
     ],
 )
 def test_what_each_request_is_answered(line: bytes, expected: int) -> None:
     wire = Site().ask(line + b"\r\n\r\n")
     assert status(wire) == expected
     assert wire.closed
+
+
+def test_who_would_write_is_told_that_the_pages_are_for_reading() -> None:
+    site = Site()
+    wire = site.ask(b"POST /metrics HTTP/1.1\r\nContent-Length: 12\r\n\r\n\0\0\0\x08request!")
+    assert b"\r\nAllow: GET, HEAD\r\n" in wire.sent
+    assert wire.closed
+    assert site.service.frames == []
+    assert b"Allow" not in Site().ask(GET).sent
 
 
 def test_health_says_when_it_is_bad() -> None:
@@ -167,7 +182,13 @@ def test_what_follows_a_request_is_never_taken_for_frames() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    [b"POST / HTTP/1.1\r\n\r\n", b"GETS / HTTP/1.1\r\n\r\n", b"GET metrics\r\n\r\n", b"HEADER /\r\n\r\n", b"PUT /"],
+    [
+        b"POSTER / HTTP/1.1\r\n\r\n",
+        b"GETS / HTTP/1.1\r\n\r\n",
+        b"GET metrics\r\n\r\n",
+        b"HEADER /\r\n\r\n",
+        b"PUT\0\0\0",
+    ],
 )
 def test_other_words_are_frames_that_cannot_be(first: bytes) -> None:
     site = Site()

@@ -246,7 +246,7 @@ def test_a_port_whose_controller_would_have_none_is_one_sentence(tmp_path: Path)
     assert "64535" in one_sentence(ottla("up", "--port", "65000", "--data", str(tmp_path)))
 
 
-def test_roles_that_need_other_nodes_are_refused(tmp_path: Path) -> None:
+def test_a_voter_that_lost_its_role_is_one_sentence(tmp_path: Path) -> None:
     path = properties(tmp_path)
     assert ottla("format", str(path), "--standalone").returncode == 0
     text = path.read_text().replace("process.roles=broker,controller", "process.roles=broker")

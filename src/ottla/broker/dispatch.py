@@ -133,9 +133,9 @@ class Dispatcher:
                 meters.requests.value += 1
                 meters.bytes.value += end - start
                 if meters.requests.value & SAMPLE_MASK != 1:
-                    return fetch.start(self._services, view, version, correlation_id, position, end)
+                    return fetch.start(self._services, self._listener, view, version, correlation_id, position, end)
                 began_s = self._clock.monotonic()
-                reply = fetch.start(self._services, view, version, correlation_id, position, end)
+                reply = fetch.start(self._services, self._listener, view, version, correlation_id, position, end)
                 return self._metrics.timed(meters, began_s, reply)
             if api_key in (PRODUCE, FETCH):
                 raise CloseConnection(f"version {version} of {APIS[api_key].name} is not served")

@@ -1,18 +1,20 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, and then only what changes.
 
 A session remembers, for every partition, what the client wants and what it was last told; a response then holds only
-the partitions that have something new. The cache is bounded, in sessions and in the partitions they remember; when it
-is full of sessions too young or too busy to give up, a client gets session 0 and goes on with full requests.
+the partitions that have something new. What is wanted is a value that the next request replaces, so that a request
+which still waits goes on with what was wanted when it came. The cache is bounded, in sessions and in the partitions
+they remember; when it is full of sessions too young or too busy to give up, a client gets session 0 and goes on with
+full requests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from ottla.broker.limits import SESSION_PARTITIONS_MAX
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Uuid
+from ottla.wire.fetch_codec import TopicKey
 
 FINAL_EPOCH = -1
 """A full request that wants no session."""
@@ -21,39 +23,43 @@ INITIAL_EPOCH = 0
 EVICTION_MS = 120_000
 """`min.incremental.fetch.session.eviction.ms`: a session unused for so long may be given up for any other."""
 
-TopicKey = str | Uuid
-"""A topic as the request names it: by name up to version 12, then by id."""
 PartitionKey = tuple[TopicKey, int]
 
+NO_WATERMARK = (1 << 63) - 1
+"""The reader does not say which high watermark it knows, and does not want to be woken by a higher one (KIP-1166)."""
 
-@dataclass(slots=True)
-class FetchPartition:
-    """What a client wants of one partition, and what it was last told about it."""
+
+class Wanted(NamedTuple):
+    """What a request asks of one partition."""
 
     topic: TopicKey
-    index: int
+    partition: int
     fetch_offset: int
     max_bytes: int
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
     log_start_offset: int = -1
-    told_high_watermark: int = -1
-    told_log_start: int = -1
+    high_watermark: int = NO_WATERMARK
 
-    def wants(self, newer: FetchPartition) -> None:
-        self.fetch_offset = newer.fetch_offset
-        self.max_bytes = newer.max_bytes
-        self.current_leader_epoch = newer.current_leader_epoch
-        self.last_fetched_epoch = newer.last_fetched_epoch
-        self.log_start_offset = newer.log_start_offset
 
-    def has_news(self, *, error: int, size: int, high_watermark: int, log_start: int, diverging: bool) -> bool:
-        """Must the next response name this partition? Also notes what it will say."""
+class FetchPartition:
+    """What a client wants of one partition, and what it was last told about it."""
+
+    __slots__ = ("told_high_watermark", "told_log_start", "wanted")
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.told_high_watermark = -1
+        self.told_log_start = -1
+
+    def has_news(self, *, error: int, size: int, high_watermark: int, log_start: int, urgent: bool) -> bool:
+        """Must the next response name this partition? Also notes what it will say. `urgent` is what must be told each
+        time: where logs part, whom else to ask."""
         if error:
             # So that the partition is sent again as soon as the error is gone.
             self.told_high_watermark = -1
             return True
-        news = size > 0 or diverging or high_watermark != self.told_high_watermark or log_start != self.told_log_start
+        news = size > 0 or urgent or high_watermark != self.told_high_watermark or log_start != self.told_log_start
         self.told_high_watermark = high_watermark
         self.told_log_start = log_start
         return news
@@ -73,24 +79,25 @@ class FetchSession:
         self.epoch = 1
         self.partitions: dict[PartitionKey, FetchPartition] = {}
 
-    def update(self, wanted: list[FetchPartition], forgotten: list[PartitionKey]) -> int:
+    def update(self, wanted: list[Wanted], forgotten: list[PartitionKey]) -> int:
         """Take in what the client changes; returns by how many partitions the session has grown."""
         before = len(self.partitions)
-        for partition in wanted:
-            key = (partition.topic, partition.index)
+        for each in wanted:
+            key = (each.topic, each.partition)
             known = self.partitions.get(key)
             if known is None:
-                self.partitions[key] = partition
+                self.partitions[key] = FetchPartition(each)
             else:
-                known.wants(partition)
+                known.wanted = each
         for key in forgotten:
             self.partitions.pop(key, None)
         return len(self.partitions) - before
 
     def to_the_back(self, partition: FetchPartition) -> None:
         """A partition that returned data waits for its next turn, so that a busy one does not starve the others."""
-        key = (partition.topic, partition.index)
-        if self.partitions.pop(key, None) is not None:
+        key = (partition.wanted.topic, partition.wanted.partition)
+        if self.partitions.get(key) is partition:
+            del self.partitions[key]
             self.partitions[key] = partition
 
     def advance_epoch(self) -> None:
@@ -127,18 +134,15 @@ class FetchSessions:
         self._sessions[session_id] = session
         return session
 
-    def create(
-        self, partitions: list[FetchPartition], *, by_id: bool, privileged: bool, now_ms: int
-    ) -> FetchSession | None:
-        """A new session, or none if there is no room. It may be about nothing yet."""
-        if not self._make_room(len(partitions), privileged, now_ms):
+    def create(self, wanted: list[Wanted], *, by_id: bool, privileged: bool, now_ms: int) -> FetchSession | None:
+        """A new session, or none if there is no room. It may be about nothing yet. Followers are `privileged`."""
+        if not self._make_room(len(wanted), privileged, now_ms):
             return None
         session_id = self._random.randrange(1, 0x7FFFFFFF)
         while session_id in self._sessions:
             session_id = self._random.randrange(1, 0x7FFFFFFF)
         session = FetchSession(session_id, by_id=by_id, privileged=privileged, now_ms=now_ms)
-        for partition in partitions:
-            session.partitions[partition.topic, partition.index] = partition
+        session.update(wanted, [])
         self._sessions[session_id] = session
         self.partition_count += len(session.partitions)
         return session

@@ -1,4 +1,8 @@
-"""A partition that this node holds a replica of: its log, its role, and those who wait for it to move."""
+"""A partition that this node holds a replica of: its log, its role, and those who wait for it to move.
+
+A replica has one role at a time: it leads (`leader` is there), or it follows (`following` says whom), or neither,
+because nobody leads or its disk failed. `ReplicaManager` alone moves it from one to another.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Protocol
 
 from ottla.broker.request_metrics import TopicMeters
 from ottla.log import Log
+from ottla.metadata.images import MetadataImage, PartitionImage
 from ottla.model import TopicPartition, Uuid
 from ottla.partition import PartitionLeader
 from ottla.records import ValidationRules
@@ -26,46 +31,85 @@ class ProduceWaiter(Protocol):
 class FetchWaiter(Protocol):
     """A fetch request that waits for bytes (`broker/purgatory`)."""
 
+    @property
+    def wants_watermark(self) -> bool:
+        """Is it to hear of a higher watermark? A follower mostly is not: it waits for the end of the log."""
+        ...
+
     def on_advance(self, partition: HostedPartition) -> None: ...
+
+
+class DeleteWaiter(Protocol):
+    """A DeleteRecords request that waits until every live replica has given the records up."""
+
+    def on_low_watermark(self, partition: HostedPartition, offset: int) -> bool:
+        """The low watermark is `offset`. True if that was all it waited for here."""
+        ...
+
+    def on_lost(self, partition: HostedPartition) -> None: ...
+
+
+class Fetchers(Protocol):
+    """What copies partitions from their leaders (`broker/replication`)."""
+
+    def follow(self, partition: HostedPartition, leader_id: int, leader_epoch: int) -> None: ...
+
+    def unfollow(self, partition: HostedPartition) -> None: ...
+
+    def on_metadata(self, image: MetadataImage) -> None: ...
 
 
 class HostedPartition:
     """State only; `ReplicaManager` is the one who changes it."""
 
     __slots__ = (
+        "delete_waiters",
         "durable_offset",
         "durable_waiters",
+        "failed",
         "fetch_waiters",
         "flushing",
+        "following",
         "forgotten",
         "gated",
+        "image",
         "index",
         "leader",
         "log",
         "meters",
         "min_isr",
-        "offline",
+        "replica_waiters",
         "rules",
+        "throttled",
         "topic",
         "topic_id",
         "watermark_waiters",
     )
 
-    def __init__(self, topic: str, topic_id: Uuid, index: int, log: Log, rules: ValidationRules) -> None:
+    def __init__(
+        self, topic: str, topic_id: Uuid, index: int, log: Log, rules: ValidationRules, image: PartitionImage
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.rules = rules
+        self.image = image
+        """The newest that the metadata says of it."""
         self.meters: TopicMeters
         """Those of its topic, set when it is hosted."""
         self.leader: PartitionLeader | None = None
         """The machine of our own leadership; none while we do not lead."""
+        self.following: tuple[int, int] | None = None
+        """The leader that we copy from, and its epoch; none while we copy from nobody."""
         self.min_isr = 1
         self.forgotten = False
         """Deleted, or moved away: what is still under way for it changes nothing any more."""
-        self.offline = False
-        """The disk under it failed: it is neither read nor written until the node starts again."""
+        self.failed = False
+        """Was everybody told that it is offline?"""
+        self.throttled = False
+        """Is what followers that are not in sync fetch of it here counted against
+        `leader.replication.throttled.rate`?"""
         self.durable_offset = 0
         """Everything before it satisfies the topic's flush policy; with no policy that is the log end."""
         self.flushing = False
@@ -75,6 +119,20 @@ class HostedPartition:
         self.watermark_waiters: deque[tuple[int, ProduceWaiter]] = deque()
         """Both in the order of their offsets, since appends are."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
+        """Consumers, who see no further than the high watermark."""
+        self.replica_waiters: dict[FetchWaiter, None] = {}
+        """Followers, who see to the end of the log."""
+        self.delete_waiters: dict[DeleteWaiter, None] = {}
+
+    @property
+    def offline(self) -> bool:
+        """The disk under it failed: it is neither read nor written until the node starts again. The log is the first
+        to know."""
+        return self.log.offline
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.image.leader_epoch
 
     @property
     def topic_partition(self) -> TopicPartition:

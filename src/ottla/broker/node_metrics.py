@@ -22,7 +22,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.images import MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import METADATA_TOPIC
-from ottla.raft.roles import Candidate, Leader, Unattached
+from ottla.raft.roles import Leader
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -59,6 +59,7 @@ class NodeMetrics:
         self.state = BrokerState.STARTING
         self.expired_produces = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Produce")
         self.expired_fetches = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Fetch")
+        self.replication_bytes_out = registry.meter("kafka_server_brokertopicmetrics_replicationbytesout")
         self.segments_deleted = registry.counter("kafka_log_logmanager_segmentsdeleted")
         self._register_node()
         self._register_requests()
@@ -146,6 +147,7 @@ class NodeMetrics:
             for waiters in (partition.durable_waiters, partition.watermark_waiters):
                 produces.update(waiter for _, waiter in waiters)
             fetches.update(partition.fetch_waiters)
+            fetches.update(partition.replica_waiters)
         # One whose time ran out stays in line behind its offset, but does not wait any more.
         waiting = sum(1 for waiter in produces if not isinstance(waiter, DelayedProduce) or waiter.waiting)
         yield ("Produce",), waiting
@@ -239,15 +241,11 @@ class NodeMetrics:
         gauge("number_of_voters", lambda: len(services.control.raft.machine.voters.latest))
 
     def _vote(self) -> int | None:
-        match self._services.control.raft.machine.role:
-            case Leader(local_id=local_id):
-                return local_id
-            case Candidate(local=local):
-                return local.id
-            case Unattached(voted=voted) if voted is not None:
-                return voted.id
-            case _:
-                return None
+        machine = self._services.control.raft.machine
+        if isinstance(machine.role, Leader):
+            return machine.local.id
+        voted = machine.role.election.voted
+        return None if voted is None else voted.id
 
     def _register_controller(self) -> None:
         services = self._services

@@ -1,4 +1,4 @@
-"""Turns committed metadata into action: which partitions to host, lead or let go, and under which configs.
+"""Turns committed metadata into action: which partitions to host, lead, follow or let go, and under which configs.
 
 Called once for each published delta, in order, on the event loop. When `on_metadata` returns, the node serves what the
 image says.
@@ -81,6 +81,8 @@ class MetadataPublisher:
             for resource in changed:
                 if resource.type == RESOURCE_TOPIC:
                     self._reconfigure_topic(image, resource.name)
+        if delta.brokers_changed:
+            services.replicas.on_brokers(image)
         changes = delta.local_changes(services.node_id)
         if changes.deleted:
             self._delete([TopicPartition(topic, index) for topic, _, index in changes.deleted])
@@ -88,6 +90,7 @@ class MetadataPublisher:
             self._lead(image, change)
         for change in changes.followers:
             self._follow(image, change)
+        services.fetchers.on_metadata(image)
 
     # Partitions.
 
@@ -103,8 +106,8 @@ class MetadataPublisher:
 
     def _follow(self, image: MetadataImage, change: PartitionChange) -> None:
         hosted = self._host(image, change)
-        if hosted is not None:
-            self._services.replicas.resign(hosted)
+        if hosted is not None and not hosted.offline:
+            self._services.replicas.follow(hosted, change.after)
 
     def _host(self, image: MetadataImage, change: PartitionChange) -> HostedPartition | None:
         services = self._services
@@ -132,12 +135,20 @@ class MetadataPublisher:
         except DiskError as error:
             _log.error("%s cannot be opened: %s", where, error)
             return None
-        hosted = HostedPartition(change.topic, change.topic_id, change.partition, log, validation_rules(values))
-        min_isr = values["min.insync.replicas"]
-        assert isinstance(min_isr, int)
-        hosted.min_isr = min_isr
+        hosted = HostedPartition(
+            change.topic, change.topic_id, change.partition, log, validation_rules(values), change.after
+        )
+        self._obey(hosted, values)
         services.replicas.host(hosted)
         return hosted
+
+    def _obey(self, hosted: HostedPartition, values: Mapping[str, ConfigValue]) -> None:
+        """What replication asks of a topic's configs."""
+        min_isr, throttled = values["min.insync.replicas"], values["leader.replication.throttled.replicas"]
+        assert isinstance(min_isr, int)
+        assert isinstance(throttled, tuple)
+        hosted.min_isr = min_isr
+        hosted.throttled = "*" in throttled or f"{hosted.index}:{self._services.node_id}" in throttled
 
     def _delete(self, partitions: list[TopicPartition]) -> None:
         services = self._services
@@ -178,10 +189,8 @@ class MetadataPublisher:
             return
         values = topic_values(services.config, image.topic_config(topic))
         config, rules = LogConfig.from_values(values), validation_rules(values)
-        min_isr = values["min.insync.replicas"]
-        assert isinstance(min_isr, int)
         for partition in hosted.partitions.values():
             partition.log.update_config(config)
             partition.rules = rules
-            partition.min_isr = min_isr
+            self._obey(partition, values)
             services.replicas.on_min_isr(partition)

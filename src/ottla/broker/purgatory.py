@@ -1,10 +1,11 @@
-"""Requests that wait: produce for safety, fetch for bytes. Each leaves when its fact comes true or its time is up."""
+"""Requests that wait: produce for safety, fetch for bytes, DeleteRecords for the followers. Each leaves when its fact
+comes true or its time is up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from ottla.broker.hosted import HostedPartition
+from ottla.broker.hosted import FetchWaiter, HostedPartition
 from ottla.errors import ErrorCode
 from ottla.metrics.instruments import Meter
 from ottla.runtime.timers import Timer, TimerWheel
@@ -80,28 +81,37 @@ class DelayedProduce:
 class DelayedFetch:
     """Waits until the partitions of one fetch request together hold enough bytes, or one of them has news.
 
-    `ready` is asked again for each partition that moved; `finish` is called once.
+    A consumer waits for the high watermark, a follower (`from_replica`) for the end of the log; with `wants_watermark`
+    it hears of the watermark as well. `ready` is asked again for each partition that moved; `finish` is called once.
     """
 
-    __slots__ = ("_expired", "_finish", "_partitions", "_ready", "_timer")
+    __slots__ = ("_expired", "_finish", "_from_replica", "_partitions", "_ready", "_timer", "wants_watermark")
 
     def __init__(
         self,
-        partitions: list[HostedPartition],
+        partitions: Sequence[HostedPartition],
         ready: Callable[[HostedPartition], bool],
         finish: Callable[[], None],
         timers: TimerWheel,
         timeout_ms: int,
         expired: Meter,
+        *,
+        from_replica: bool = False,
+        wants_watermark: bool = True,
     ) -> None:
         """`expired` counts those whose time ran out."""
         self._expired = expired
         self._partitions = partitions
         self._ready = ready
         self._finish: Callable[[], None] | None = finish
+        self._from_replica = from_replica
+        self.wants_watermark = wants_watermark
         for partition in partitions:
-            partition.fetch_waiters[self] = None
+            self._line(partition)[self] = None
         self._timer = timers.after(timeout_ms, self._on_timeout)
+
+    def _line(self, partition: HostedPartition) -> dict[FetchWaiter, None]:
+        return partition.replica_waiters if self._from_replica else partition.fetch_waiters
 
     def on_advance(self, partition: HostedPartition) -> None:
         if self._finish is not None and self._ready(partition):
@@ -126,4 +136,58 @@ class DelayedFetch:
     def _leave(self) -> None:
         self._timer.cancel()
         for partition in self._partitions:
-            partition.fetch_waiters.pop(self, None)
+            self._line(partition).pop(self, None)
+
+
+class DelayedDeleteRecords:
+    """Waits until the low watermark of every partition of one DeleteRecords request has reached what was asked for.
+
+    `finish` is called once, with the low watermark of each partition that made it and the error of each that did not.
+    """
+
+    __slots__ = ("_errors", "_finish", "_left", "_low_watermarks", "_timer")
+
+    def __init__(self, finish: Callable[[dict[HostedPartition, int], dict[HostedPartition, ErrorCode]], None]) -> None:
+        self._finish = finish
+        self._left: dict[HostedPartition, int] = {}
+        self._low_watermarks: dict[HostedPartition, int] = {}
+        self._errors: dict[HostedPartition, ErrorCode] = {}
+        self._timer: Timer | None = None
+
+    def wait_for(self, partition: HostedPartition, offset: int) -> None:
+        self._left[partition] = offset
+        partition.delete_waiters[self] = None
+
+    def start(self, timers: TimerWheel, timeout_ms: int) -> None:
+        self._timer = timers.after(timeout_ms, self._end)
+
+    def on_low_watermark(self, partition: HostedPartition, offset: int) -> bool:
+        if offset < self._left[partition]:
+            return False
+        self._low_watermarks[partition] = offset
+        self._one_less(partition)
+        return True
+
+    def on_lost(self, partition: HostedPartition) -> None:
+        if partition.offline:
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+        elif partition.forgotten:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._errors[partition] = code
+        self._one_less(partition)
+
+    def _one_less(self, partition: HostedPartition) -> None:
+        del self._left[partition]
+        if not self._left:
+            self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._left:
+            partition.delete_waiters.pop(self, None)
+            self._errors[partition] = ErrorCode.REQUEST_TIMED_OUT
+        self._left.clear()
+        self._finish(self._low_watermarks, self._errors)

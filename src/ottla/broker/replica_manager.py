@@ -1,7 +1,10 @@
-"""Owns every partition that this node hosts, and is the only one who appends to them.
+"""Owns every partition that this node hosts, gives each its role, and is the only one who appends as a leader.
 
-It drives the pure `PartitionLeader` with facts from the log (an append, a flush) and carries out the effects: a higher
-watermark frees producers at once and consumers at the end of the turn. Metadata tells it which partitions to host.
+It drives the pure `PartitionLeader` with facts from the log (an append, a flush), from followers (their fetches), from
+the controller and from the clock, and carries out the effects: a higher watermark frees producers at once and consumers
+at the end of the turn, another in-sync set is proposed to the controller. Metadata tells it which partitions to host.
+
+`fail` is the one door for a disk that failed: whoever meets a `DiskError` of a partition comes here with it.
 """
 
 from __future__ import annotations
@@ -10,26 +13,43 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from typing import assert_never
 
-from ottla.broker.hosted import HostedPartition, HostedTopic
+from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic
 from ottla.broker.request_metrics import TopicMeters
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo, Flush
-from ottla.metadata.images import PartitionImage
+from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metrics.registry import Registry
 from ottla.model import Uuid
-from ottla.partition import Effect, PartitionLeader
+from ottla.partition import Effect, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
 from ottla.records.validate import DecompressionBudget, validate_as_it_is, validate_closely
 from ottla.runtime import DiskError, Offload, Runtime
 
 _log = logging.getLogger(__name__)
 
 
-class ReplicaManager:
-    """Driven by the produce, fetch and admin handlers and by the metadata publisher, all on one event loop."""
+class NoFetchers:
+    """Where there is nobody to copy from: a node alone."""
 
-    def __init__(self, node_id: int, runtime: Runtime, registry: Registry) -> None:
+    def follow(self, partition: HostedPartition, leader_id: int, leader_epoch: int) -> None:
+        pass
+
+    def unfollow(self, partition: HostedPartition) -> None:
+        pass
+
+    def on_metadata(self, image: MetadataImage) -> None:
+        pass
+
+
+class ReplicaManager:
+    """Driven by the produce, fetch and admin handlers, by the metadata publisher, by the replica fetchers, by whoever
+    speaks to the controller (`isr_changes`) and by a timer, all on one event loop."""
+
+    def __init__(self, node_id: int, runtime: Runtime, registry: Registry, lag_ms_max: int = 30_000) -> None:
+        """`lag_ms_max` is `replica.lag.time.max.ms`."""
         self.node_id = node_id
+        self._lag_ms_max = lag_ms_max
         self._registry = registry
         self._flush_time = registry.histogram("kafka_log_logflushstats_logflushrateandtimems")
         self._clock = runtime.clock
@@ -37,6 +57,14 @@ class ReplicaManager:
         self.by_name: dict[str, HostedTopic] = {}
         self.by_id: dict[Uuid, HostedTopic] = {}
         self._advanced: dict[HostedPartition, None] = {}
+        """Partitions whose watermark moved, or whose role did, since the waiting fetches were last told."""
+        self._appended: dict[HostedPartition, None] = {}
+        """Partitions whose log has grown, which is news to followers only."""
+        self._waking = False
+        self._brokers: dict[int, LiveBroker] = {}
+        self.fetchers: Fetchers = NoFetchers()
+        self.propose_isr: Callable[[HostedPartition, ProposeIsr], None] = lambda partition, proposal: None
+        """Takes a proposal to the controller, and comes back with `on_alter_partition_result`."""
         self._tasks: set[asyncio.Future[None]] = set()
         self.on_offline: Callable[[HostedPartition, BaseException], None] = lambda partition, error: None
         """The disk under a partition failed; the others on it are the listener's to fail."""
@@ -70,26 +98,26 @@ class ReplicaManager:
             topic.meters.remove()
         if partition is not None:
             partition.forgotten = True
+            partition.leader = None
+            self._unfollow(partition)
             self._let_go(partition)
         return partition
 
-    def resign(self, partition: HostedPartition) -> None:
-        """We no longer lead: what was appended may or may not survive, and those who wait are told so."""
-        partition.leader = None
-        self._let_go(partition)
-
-    def leader_or_refuse(self, partition: HostedPartition, leader_epoch: int = -1) -> None:
-        """Refuse, with Kafka's code, what only the leader of `leader_epoch` (negative: any) may answer (KIP-320)."""
+    def replica_or_refuse(self, partition: HostedPartition, leader_epoch: int = -1) -> None:
+        """Refuse, with Kafka's code, what only a replica in `leader_epoch` (negative: any) may answer (KIP-320)."""
         if partition.offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The disk that holds the partition failed.")
-        leader = partition.leader
-        current = leader.leader_epoch if leader is not None else partition.log.epochs.latest_epoch
-        if leader_epoch >= 0 and current is not None:
+        if leader_epoch >= 0:
+            current = partition.image.leader_epoch
             if leader_epoch < current:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             if leader_epoch > current:
                 raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if leader is None:
+
+    def leader_or_refuse(self, partition: HostedPartition, leader_epoch: int = -1) -> None:
+        """The same, of what only the leader may answer. The epoch comes first: it tells the asker more."""
+        self.replica_or_refuse(partition, leader_epoch)
+        if partition.leader is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # Appending.
@@ -106,9 +134,9 @@ class ReplicaManager:
         meters = partition.meters
         meters.produces.value += 1
         leader = partition.leader
-        if leader is None or partition.offline:
+        if leader is None:
             self.leader_or_refuse(partition)
-            assert leader is not None
+            raise AssertionError
         if acks == -1 and not leader.has_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         now_ms = self._clock.wall_ms()
@@ -134,6 +162,8 @@ class ReplicaManager:
                 else:
                     partition.durable_offset = end_offset
                     self._on_durable(partition)
+            if partition.replica_waiters:
+                self._appended[partition] = None
         return appended
 
     def _on_durable(self, partition: HostedPartition) -> None:
@@ -145,34 +175,78 @@ class ReplicaManager:
             waiter.on_safe(partition, required)
         leader = partition.leader
         if leader is not None:
-            effects = leader.on_log_end(self.node_id, offset)
-            if effects:
+            if leader.alone:
+                advanced = leader.on_log_end_alone(offset)
+                if advanced is not None:
+                    self._on_high_watermark(partition, advanced.offset)
+            elif effects := leader.on_log_end(offset, self.now_ms()):
                 self._carry_out(partition, effects)
+
+    def now_ms(self) -> int:
+        """The time of the machines: monotonic milliseconds."""
+        return int(self._clock.monotonic() * 1000)
 
     def _carry_out(self, partition: HostedPartition, effects: Sequence[Effect]) -> None:
         for effect in effects:
-            offset = effect.offset
-            partition.log.update_high_watermark(offset)
-            waiters = partition.watermark_waiters
-            while waiters and waiters[0][0] <= offset:
-                required, waiter = waiters.popleft()
-                waiter.on_safe(partition, required)
-            if partition.fetch_waiters:
-                self._advanced[partition] = None
+            match effect:
+                case HighWatermarkAdvanced(offset=offset):
+                    self._on_high_watermark(partition, offset)
+                case ProposeIsr():
+                    self.propose_isr(partition, effect)
+                case _:
+                    assert_never(effect)
+
+    def _on_high_watermark(self, partition: HostedPartition, offset: int) -> None:
+        partition.log.update_high_watermark(offset)
+        waiters = partition.watermark_waiters
+        while waiters and waiters[0][0] <= offset:
+            required, waiter = waiters.popleft()
+            waiter.on_safe(partition, required)
+        if partition.fetch_waiters or partition.replica_waiters:
+            self._advanced[partition] = None
 
     def wake_fetches(self) -> None:
         """Tell waiting fetches which partitions moved; called at the end of a turn, after the producers' replies."""
-        while self._advanced:
+        while self._advanced or self._appended:
             advanced, self._advanced = self._advanced, {}
+            appended, self._appended = self._appended, {}
+            for partition in appended:
+                for waiter in list(partition.replica_waiters):
+                    waiter.on_advance(partition)
             for partition in advanced:
                 for waiter in list(partition.fetch_waiters):
                     waiter.on_advance(partition)
+                for waiter in list(partition.replica_waiters):
+                    if waiter.wants_watermark:
+                        waiter.on_advance(partition)
 
-    # Leading.
+    def _wake_all(self, partition: HostedPartition) -> None:
+        """Something about the partition changed that everybody should look at."""
+        if partition.fetch_waiters:
+            self._advanced[partition] = None
+        if partition.replica_waiters:
+            self._appended[partition] = None
+        self.wake_fetches()
+
+    def on_follower_advanced(self, partition: HostedPartition) -> None:
+        """Our copy of a partition that we follow has grown, or its watermark has: consumers may be reading it here."""
+        if partition.fetch_waiters:
+            self._advanced[partition] = None
+            if not self._waking:
+                self._waking = True
+                asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self.wake_fetches()
+
+    # Roles.
 
     def lead(self, partition: HostedPartition, image: PartitionImage) -> None:
         """Lead from now on, in a new leader epoch. Our own log end may be all that the high watermark waits for."""
         log = partition.log
+        partition.image = image
+        self._unfollow(partition)
         try:
             # Before any append: back-to-back elections would break truncation without the entry (KIP-279).
             log.begin_epoch(image.leader_epoch)
@@ -188,6 +262,9 @@ class ReplicaManager:
             isr=frozenset(image.isr),
             min_isr=partition.min_isr,
             high_watermark=log.high_watermark,
+            now_ms=self.now_ms(),
+            lag_ms_max=self._lag_ms_max,
+            brokers=self._brokers,
         )
         if log.unflushed_messages >= log.config.flush_messages:
             # What an earlier leadership left unsynced waits at the gate like anything else.
@@ -198,20 +275,124 @@ class ReplicaManager:
             partition.durable_offset = log.log_end_offset
             partition.gated = False
         self._on_durable(partition)
-        self.wake_fetches()
+        self._wake_all(partition)
 
     def on_partition_changed(self, partition: HostedPartition, image: PartitionImage) -> None:
         """Replicas or ISR are others now, under the same leader epoch."""
-        assert partition.leader is not None
-        effects = partition.leader.on_partition(image.partition_epoch, image.replicas, frozenset(image.isr))
+        leader = partition.leader
+        assert leader is not None
+        partition.image = image
+        effects = leader.on_partition(image.partition_epoch, image.replicas, frozenset(image.isr), self.now_ms())
         self._carry_out(partition, effects)
+        self._check_low_watermark(partition)
+        # A fetch of a replica that was taken away is to learn of it.
+        self._wake_all(partition)
+
+    def follow(self, partition: HostedPartition, image: PartitionImage) -> None:
+        """Copy from the leader that `image` names, if it names one."""
+        partition.image = image
+        if partition.leader is not None:
+            self.resign(partition)
+        if image.leader == NO_LEADER:
+            self._unfollow(partition)
+        elif partition.following != (image.leader, image.leader_epoch):
+            partition.following = (image.leader, image.leader_epoch)
+            self.fetchers.follow(partition, image.leader, image.leader_epoch)
+        self._wake_all(partition)
+
+    def resign(self, partition: HostedPartition) -> None:
+        """We no longer lead: what was appended may or may not survive, and those who wait are told so."""
+        partition.leader = None
+        self._let_go(partition)
+
+    def _unfollow(self, partition: HostedPartition) -> None:
+        if partition.following is not None:
+            partition.following = None
+            self.fetchers.unfollow(partition)
+            while partition.durable_waiters:
+                required, waiter = partition.durable_waiters.popleft()
+                waiter.on_lost(partition, required)
+
+    # The in-sync set.
+
+    def on_follower_fetch(
+        self,
+        partition: HostedPartition,
+        replica: int,
+        broker_epoch: int,
+        fetch_offset: int,
+        log_end_at_read: int,
+        log_start: int,
+    ) -> None:
+        """A follower whose fetch was served holds everything before `fetch_offset`."""
+        leader = partition.leader
+        assert leader is not None
+        effects = leader.on_fetch(
+            replica, broker_epoch, fetch_offset, log_end_at_read, self.now_ms(), log_start=log_start
+        )
+        if effects:
+            self._carry_out(partition, effects)
+        if partition.delete_waiters:
+            self._check_low_watermark(partition)
+
+    def on_alter_partition_result(
+        self,
+        partition: HostedPartition,
+        proposal: ProposeIsr,
+        error: ErrorCode,
+        *,
+        leader_epoch: int = -1,
+        partition_epoch: int = -1,
+        isr: Sequence[int] = (),
+    ) -> None:
+        leader = partition.leader
+        if leader is not None:
+            effects = leader.on_alter_partition_result(
+                proposal,
+                error,
+                self.now_ms(),
+                leader_epoch=leader_epoch,
+                partition_epoch=partition_epoch,
+                isr=isr,
+            )
+            self._carry_out(partition, effects)
+
+    def on_brokers(self, image: MetadataImage) -> None:
+        """Brokers were registered, fenced, unfenced or began to shut down."""
+        self._brokers = {
+            broker.broker_id: LiveBroker(broker.epoch, broker.in_controlled_shutdown)
+            for broker in image.alive_brokers()
+        }
+        now_ms = self.now_ms()
+        for partition in self.partitions():
+            leader = partition.leader
+            if leader is not None and not leader.alone:
+                self._carry_out(partition, leader.on_brokers(self._brokers, now_ms))
+                self._check_low_watermark(partition)
         self.wake_fetches()
 
     def on_min_isr(self, partition: HostedPartition) -> None:
         leader = partition.leader
         if leader is not None and leader.min_isr != partition.min_isr:
-            self._carry_out(partition, leader.on_min_isr(partition.min_isr))
+            self._carry_out(partition, leader.on_min_isr(partition.min_isr, self.now_ms()))
             self.wake_fetches()
+
+    def on_tick(self) -> None:
+        """Called every half `replica.lag.time.max.ms`: who has fallen behind leaves the in-sync set."""
+        now_ms = self.now_ms()
+        for partition in self.partitions():
+            leader = partition.leader
+            if leader is not None and not leader.alone:
+                self._carry_out(partition, leader.on_tick(now_ms))
+        self.wake_fetches()
+
+    def _check_low_watermark(self, partition: HostedPartition) -> None:
+        leader = partition.leader
+        if leader is not None and partition.delete_waiters:
+            offset = leader.low_watermark(partition.log.log_start_offset)
+            for waiter in list(partition.delete_waiters):
+                if waiter.on_low_watermark(partition, offset):
+                    del partition.delete_waiters[waiter]
 
     # Flushing.
 
@@ -266,17 +447,25 @@ class ReplicaManager:
 
     def fail(self, partition: HostedPartition, error: BaseException) -> None:
         """A failed disk fences the replica: what the failed write or sync held is not known, so nothing is retried."""
-        if partition.offline:
+        if partition.failed:
             return
-        partition.offline = True
+        partition.failed = partition.log.offline = True
+        partition.leader = None
+        self._unfollow(partition)
         self._let_go(partition)
         self.on_offline(partition, error)
+
+    def fail_offline(self, error: BaseException) -> None:
+        """Work on the logs met a disk error: whichever log went offline by it takes its partition along."""
+        for partition in list(self.partitions()):
+            if partition.offline:
+                self.fail(partition, error)
 
     def _let_go(self, partition: HostedPartition) -> None:
         for waiters in (partition.durable_waiters, partition.watermark_waiters):
             while waiters:
                 required, waiter = waiters.popleft()
                 waiter.on_lost(partition, required)
-        if partition.fetch_waiters:
-            self._advanced[partition] = None
-            self.wake_fetches()
+        while partition.delete_waiters:
+            partition.delete_waiters.popitem()[0].on_lost(partition)
+        self._wake_all(partition)

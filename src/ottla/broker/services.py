@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
 from ottla.broker.image_watch import ImageWatch
+from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
+from ottla.broker.replica_selector import replica_selector
+from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.reply import FileSpan
 from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.telemetry import Telemetry
@@ -64,7 +68,14 @@ class Services:
         self.openings = Openings()
         """How the produce requests of all connections begin; an opening means the same on each."""
         registry = Registry()
-        self.replicas = ReplicaManager(config.node_id, runtime, registry)
+        self.replicas = ReplicaManager(config.node_id, runtime, registry, config.get_int("replica.lag.time.max.ms"))
+        self.isr_changes = IsrChanges(self, registry)
+        self.replica_selector = replica_selector(config)
+        self.leader_throttle = ReplicationThrottle(
+            samples=config.get_int("replication.quota.window.num"),
+            window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
+        )
+        """Of what followers fetch here (`leader.replication.throttled.rate`)."""
         self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
         self.buffers = ReceiveBuffers(config.get_int("queued.max.request.bytes"))
         self.request_metrics = RequestMetrics(registry, runtime.clock)
@@ -111,16 +122,22 @@ class Services:
     def on_config(self) -> None:
         """Obey `config`, which is new or has changed, where it is not asked each time."""
         config = self.config
+        self.leader_throttle.rate = config.get_int("leader.replication.throttled.rate")
         self.connections.set_limits(
             connections_max=config.get_int("max.connections"),
             per_address_max=config.get_int("max.connections.per.ip"),
             address_overrides=config.connection_limits,
-            listener_max={
-                listener.name: limit
-                for listener in config.listeners
-                if isinstance(limit := config.listener_value(listener.name, "max.connections"), int)
-            },
+            listener_max=config.listener_ints("max.connections"),
         )
+        self.connections.rates.set_limits(
+            node_rate=config.get_int("max.connection.creation.rate"),
+            listener_rates=config.listener_ints("max.connection.creation.rate"),
+            exempt=config.inter_broker_listener_name,
+            window_s=config.get_int("quota.window.size.seconds"),
+            samples=config.get_int("quota.window.num"),
+        )
+        self.logs.cordoned = config.cordoned_log_dirs
+        self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
 
     async def drain(self) -> None:
         """Wait for what was spawned."""
@@ -139,6 +156,15 @@ class Services:
             self.stop_node(error)
 
     # The cluster.
+
+    @property
+    def fetchers(self) -> Fetchers:
+        """What copies from the leaders of the partitions that this node follows."""
+        return self.replicas.fetchers
+
+    @fetchers.setter
+    def fetchers(self, fetchers: Fetchers) -> None:
+        self.replicas.fetchers = fetchers
 
     @property
     def node_id(self) -> int:

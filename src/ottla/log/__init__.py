@@ -10,10 +10,11 @@ from ottla.log.checkpoint_files import PendingWork
 from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.flush import Flush
-from ottla.log.log import Log, Span, UnexpectedOffset
+from ottla.log.log import Log, Span
 from ottla.log.log_config import LogConfig
 from ottla.log.manager import LogDirectory, LogManager
 from ottla.log.producers import ProducerEntry, ProducerStates, VerificationGuard
+from ottla.log.replicated import UnexpectedOffset
 from ottla.log.timestamps import TimestampOffset
 from ottla.log.txn_index import AbortedTxn
 

@@ -34,6 +34,7 @@ class Flush:
         "_new_files",
         "_snapshots",
         "_sync_parent",
+        "covers_cut",
         "end_offset",
         "sealed",
     )
@@ -51,6 +52,7 @@ class Flush:
         sync_parent: bool,
         snapshots: list[str],
         new_files: bool,
+        covers_cut: bool,
     ) -> None:
         self._log = log
         self._disk = disk
@@ -65,6 +67,8 @@ class Flush:
         self._sync_parent = identity and sync_parent
         self._snapshots = snapshots
         self._new_files = new_files
+        self.covers_cut = covers_cut
+        """Does it make a truncation durable, and did no other come since?"""
 
     def run(self) -> None:
         try:

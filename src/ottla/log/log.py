@@ -20,7 +20,7 @@ from random import Random
 from typing import NamedTuple, NoReturn
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import files, retention, timestamps
+from ottla.log import files, replicated, retention, timestamps, truncation
 from ottla.log.append import AppendInfo, AppendOrigin
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.flush import Flush
@@ -29,13 +29,14 @@ from ottla.log.log_config import LogConfig
 from ottla.log.markers import read_marker
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.producers import EndTxnMarker, ProducerStates, VerificationGuard
+from ottla.log.replicated import UnexpectedOffset
 from ottla.log.segment import TAIL_BATCHES, Segment
 from ottla.log.segments import Segments
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.timestamps import TimestampOffset
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import TopicPartition, Uuid
-from ottla.records import BatchHeader, batches, crc_is_valid
+from ottla.records import BatchHeader
 from ottla.runtime.seams import Disk, DiskError, File
 
 _ASSIGNED = struct.Struct(">qii")
@@ -60,7 +61,6 @@ class Log:
 
     __slots__ = (
         "_active",
-        "_cut_unsynced",
         "_disk",
         "_entries_synced",
         "_epochs_file",
@@ -75,12 +75,15 @@ class Log:
         "_unsealed_from",
         "before_truncation",
         "config",
+        "cut_at_load",
+        "cut_unsynced",
         "directory",
         "epochs",
         "high_watermark",
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
+        "missing_until",
         "offline",
         "producers",
         "recovery_point",
@@ -112,6 +115,8 @@ class Log:
         unsealed_from: int,
         new: bool = False,
         recovered: bool = False,
+        cut_at_load: bool = False,
+        missing_until: int = 0,
     ) -> None:
         """`unsealed_from` is the first segment whose indexes are held in memory. In the directory of a `new` log
         nothing is synced yet; in that of a `recovered` one, nobody knows what is."""
@@ -128,6 +133,10 @@ class Log:
         self.recovery_point = recovery_point
         """Everything before it is on the disk, with all that is derived from it but the active segment's indexes."""
         self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
+        self.cut_at_load = cut_at_load
+        """Were there bytes in the files that could not be kept?"""
+        self.missing_until = missing_until
+        """This replica once held everything before that offset, and its disk has lost the end of it."""
         self.epochs = epochs
         self.producers = producers
         self.snapshots = snapshots
@@ -136,12 +145,13 @@ class Log:
         self.last_flush_ms = now_ms
         self.rolled = False
         """Was a segment sealed that no flush has covered yet?"""
-        self.before_truncation: Callable[[Log], None] | None = None
-        """Called after the recovery point was lowered and before anything is cut, to make the lower one durable."""
+        self.before_truncation: Callable[[Log, bool], None] | None = None
+        """Called after recovery point and high watermark were lowered and before anything is cut, to make that durable:
+        the log, and whether the high watermark fell."""
         self._flush: Flush | None = None
         self._graveyard = Graveyard(disk)
-        self._cut_unsynced = recovered
-        """Was a file made shorter that no flush has covered yet?"""
+        self.cut_unsynced = recovered
+        """Was anything cut off that a power loss might bring back? Then the next append waits for the disk."""
         self._new_files = new or recovered
         self._loaded_clean = not self._new_files
         """Was every file on the disk as it could be read when the log was loaded?"""
@@ -162,6 +172,21 @@ class Log:
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
         return max(unstable, self.log_start_offset)
+
+    @property
+    def cut_below_high_watermark(self) -> bool:
+        """Did loading find less than the high watermark that was on the disk, and have we not copied it again since?
+
+        Then committed records are missing here, and what a clean shutdown claimed is not true: this replica must not
+        lead, nor count as in sync, until it has caught up with one who has them.
+        """
+        return self.log_end_offset < self.missing_until
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last batch; -1 if there is none. An epoch that we began and never used is no such."""
+        epoch = self.epochs.epoch_for_offset(self.log_end_offset - 1)
+        return -1 if epoch is None else epoch
 
     @property
     def flush_gated(self) -> bool:
@@ -268,79 +293,42 @@ class Log:
             return AppendInfo(first_offset, last_offset, max_timestamp)
         return AppendInfo(first_offset, last_offset)
 
-    def append_replicated(self, records: memoryview, now_ms: int = 0) -> AppendInfo | None:
+    def append_replicated(
+        self, records: memoryview, now_ms: int = 0, *, leader_epoch: int | None = None
+    ) -> AppendInfo | None:
         """Append batches that a leader has given offsets, as a follower; None if there is not one whole batch.
 
-        All are checked before any is written: each has its CRC and offsets rise from the log's end on (compaction
-        leaves gaps). Raises `KafkaError`; then nothing was appended.
+        All are checked before any is written: each has its CRC, and offsets rise from the log's end on (compaction
+        leaves gaps). Batches of a newer epoch than `leader_epoch`, the one we follow, are left out. Raises
+        `KafkaError`; then nothing was appended.
         """
         if self.offline:
             self._refuse_offline()
-        found: list[tuple[BatchHeader, memoryview]] = []
-        expected = self.log_end_offset
-        for header, batch in batches(records):
-            if header.magic != 2 or not crc_is_valid(batch, 0, len(batch)):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A replicated batch at offset {expected} is corrupt.")
-            if header.base_offset < expected or header.last_offset_delta < 0:
-                raise UnexpectedOffset(header.base_offset, header.last_offset, expected)
-            if header.size > self.config.segment_bytes:
-                self._refuse_too_large(header.size)
-            expected = header.next_offset
-            found.append((header, batch))
+        try:
+            found = replicated.check(records, self.log_end_offset, leader_epoch)
+        except UnexpectedOffset as error:
+            if not error.first_offset < self.log_end_offset == self.log_start_offset <= error.last_offset:
+                raise
+            # The log starts in the middle of a batch, as the leader's does after DeleteRecords: the whole of it is
+            # kept, and the log start stays where it is.
+            found = replicated.check(records, error.first_offset, leader_epoch)
+            if found:
+                self._start_at_batch(error.first_offset, now_ms)
         if not found:
             return None
         try:
-            self._write_replicated(records, found, now_ms)
+            if self.cut_unsynced:
+                self.settle_cut()
+            replicated.write(self, records, found, now_ms)
         except DiskError:
             self.offline = True
             raise
-        return AppendInfo(found[0][0].base_offset, self.log_end_offset - 1)
+        return AppendInfo(found[0].base_offset, self.log_end_offset - 1)
 
-    def _write_replicated(self, records: memoryview, found: list[tuple[BatchHeader, memoryview]], now_ms: int) -> None:
-        """One write for each segment that the batches reach into."""
-        start = at = 0
-        pending: list[tuple[BatchHeader, memoryview]] = []
-        for header, batch in found:
-            size = len(batch)
-            position = self._active.size + at - start
-            epoch_changes = header.leader_epoch >= 0 and header.leader_epoch != self._settled_epoch
-            if epoch_changes or self._should_roll(size, header.max_timestamp, header.last_offset, now_ms, position):
-                if at > start:
-                    self._write_run(records[start:at], pending)
-                    start, pending = at, []
-                if epoch_changes:
-                    self._begin_epoch(header.leader_epoch, header.base_offset)
-                if self._should_roll(size, header.max_timestamp, header.last_offset, now_ms):
-                    self._roll(header.base_offset, header.last_offset, now_ms)
-            pending.append((header, batch))
-            at += size
-        self._write_run(records[start:at], pending)
-
-    def _write_run(self, data: memoryview, run: list[tuple[BatchHeader, memoryview]]) -> None:
-        segment = self._active
-        position = segment.size
-        segment.file.write(position, data)
-        for header, batch in run:
-            last_offset = header.last_offset
-            segment.size = position + header.size
-            segment.tail_last.append(last_offset)
-            segment.tail_positions.append(position)
-            if len(segment.tail_last) > TAIL_BATCHES:
-                segment.trim_tail()
-            if header.max_timestamp > segment.max_timestamp:
-                segment.max_timestamp = header.max_timestamp
-                segment.max_timestamp_offset = last_offset
-            if position - segment.indexed_position > self.config.index_interval_bytes:
-                self._index(segment, last_offset, position)
-            elif not position:
-                self._on_first_batch(segment, header.max_timestamp)
-            position += header.size
-            self.log_end_offset = last_offset + 1
-            if header.producer_id >= 0:
-                if not header.is_control:
-                    self.producers.record(header, header.base_offset, last_offset)
-                elif (marker := read_marker(batch)) is not None:
-                    self._complete(segment, header, marker[0], header.base_offset, marker[1])
+    def _start_at_batch(self, offset: int, now_ms: int) -> None:
+        log_start_offset, high_watermark = self.log_start_offset, self.high_watermark
+        self.truncate_fully_and_start_at(offset, log_start_offset=log_start_offset, now_ms=now_ms)
+        self.high_watermark = high_watermark
 
     def _complete(
         self, segment: Segment, header: BatchHeader, marker: EndTxnMarker, offset: int, timestamp: int
@@ -385,7 +373,7 @@ class Log:
         segment = self._active
         if position is None:
             position = segment.size
-        if position + size > self.config.segment_bytes or last_offset > segment.max_offset:
+        if (position and position + size > self.config.segment_bytes) or last_offset > segment.max_offset:
             return True
         if not position or max_timestamp <= segment.roll_after_ms:
             return False
@@ -468,6 +456,8 @@ class Log:
         """The first batch of an epoch is about to be written."""
         if leader_epoch < 0:
             return
+        if self.cut_unsynced:
+            self.settle_cut()
         self.epochs.assign(leader_epoch, first_offset)
         self.epochs.dirty = True
         if self.recovery_point > self.log_start_offset and self._flush is None:
@@ -583,92 +573,45 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Cut everything at and after `offset`, as a follower whose leader has another history. True if records went.
 
-        The epochs are trimmed in any case: we may have begun one as a leader and appended nothing (KIP-279).
+        The epochs are trimmed in any case: we may have begun one as a leader and appended nothing (KIP-279). What is
+        cut must be gone for good before anything takes its place: flush while `cut_unsynced`, away from the loop, or
+        the next append does it on the spot.
         """
         if self.offline:
             self._refuse_offline()
-        if offset >= self.log_end_offset:
-            self.epochs.truncate_from_end(self.log_end_offset)
-            self._settle_epoch()
-            return False
-        if offset < self._segments.bases[0]:
-            self.truncate_fully_and_start_at(offset)
-            return True
         try:
-            self._lower_recovery_point(offset)
-            self._cut(offset)
+            return truncation.truncate(self, offset)
         except DiskError:
             self.offline = True
             raise
-        return True
-
-    def _cut(self, offset: int) -> None:
-        """The log ends at `offset`, or before the batch that holds it: a batch is cut whole or not at all."""
-        segments = self._segments
-        slot = segments.slot_of(offset)
-        for segment in reversed(segments.take_from(slot + 1)):
-            self._retire(segment)
-            segment.remove_files()
-        active = self._active = segments[slot]
-        self._unsealed_from = min(self._unsealed_from, slot)
-        offset = active.cut(offset, segments.cache)
-        self._cut_unsynced = True
-        self._set_roll_time()
-        self.snapshots.retain([at for at in self.snapshots.offsets if at <= offset])
-        self.epochs.truncate_from_end(offset)
-        self._settle_epoch()
-        self.log_end_offset = offset
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self.high_watermark = min(self.high_watermark, offset)
-        self.recovery_point = min(self.recovery_point, offset)
-        if self._flush is not None:
-            self._flush.end_offset = min(self._flush.end_offset, offset)
-        self.rebuild_producers(0)
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int = 0) -> None:
         """Drop every record and go on at `offset`."""
         if self.offline:
             self._refuse_offline()
         try:
-            self._lower_recovery_point(min(offset, self.log_start_offset))
-            for segment in reversed(self._segments.take_from(0)):
-                self._retire(segment)
-                segment.remove_files()
-            self.snapshots.retain(())
-            self._active = self._create_segment(offset, now_ms)
-            self._segments.add(self._active)
-            self._unsealed_from = 0
-            self.rolled = False
-            self.epochs.clear()
-            if self._flush is None:
-                self._write_epochs(offset)
-            self._settled_epoch = -1
+            truncation.start_over(self, offset, offset if log_start_offset is None else log_start_offset, now_ms)
         except DiskError:
             self.offline = True
             raise
-        self.producers.clear()
-        self.log_end_offset = offset
-        self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        self.high_watermark = offset
-        self.recovery_point = offset if offset < self.recovery_point else self.recovery_point
 
-    def _lower_recovery_point(self, offset: int) -> None:
-        """Before anything is cut: a start must never trust, unread, what may come back from before the cut."""
-        if self._flush is not None:
-            self._flush.end_offset = min(self._flush.end_offset, offset)
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            if self.before_truncation is not None:
-                self.before_truncation(self)
+    def settle_cut(self) -> None:
+        """Make the last cut durable, here and now. Blocks."""
+        self._active.file.sync()
+        self._disk.sync_dir(self.directory)
+        self.cut_unsynced = False
+        self._settle_epoch()
 
     def _settle_epoch(self) -> None:
         latest = self.epochs.latest_epoch
-        self._settled_epoch = -1 if latest is None else latest
+        self._settled_epoch = -1 if latest is None or self.cut_unsynced else latest
 
     def rebuild_producers(self, now_ms: int) -> None:
         """Producer states from the newest snapshot and the batches after it."""
         from ottla.log.recovery import replay_producers
 
+        if not self.producers.entries:
+            return  # Nothing to take back, and no need to read a segment to see that.
         self.producers.clear()
         replay_producers(
             self._segments,
@@ -755,7 +698,7 @@ class Log:
             self._refuse_offline()
         assert self._flush is None, "a flush is under way"
         first = min(self._segments.slot_of(self.recovery_point), self._unsealed_from)
-        dirty = self.log_end_offset > self.recovery_point or self._cut_unsynced
+        dirty = self.log_end_offset > self.recovery_point or self.cut_unsynced
         flush = Flush(
             self,
             self._disk,
@@ -767,16 +710,16 @@ class Log:
             sync_parent=sync_parent,
             snapshots=self.snapshots.unsynced,
             new_files=self._new_files,
+            covers_cut=self.cut_unsynced,
         )
         self.snapshots.unsynced = []
         self._new_files = False
-        self._cut_unsynced = False
         self.rolled = False
         self._flush = flush
         return flush
 
     def _unflushed_files(self, first: int) -> list[File]:
-        return [segment.file for segment in self._segments.between(first) if segment.size or self._cut_unsynced]
+        return [segment.file for segment in self._segments.between(first) if segment.size or self.cut_unsynced]
 
     def on_flushed(self, flush: Flush, now_ms: int) -> None:
         """`flush.run` returned: the recovery point moves to where the log ended when it was prepared."""
@@ -784,6 +727,9 @@ class Log:
         self._flush = None
         self._identity_synced = self._entries_synced = True
         self.last_flush_ms = now_ms
+        if flush.covers_cut and self.cut_unsynced:
+            self.cut_unsynced = False
+            self._settle_epoch()
         self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
         for segment, offsets in flush.sealed:
             self._release_indexes(segment, offsets)
@@ -825,7 +771,7 @@ class Log:
             active = self._active
             if active.preallocated:
                 active.trim()
-                self._cut_unsynced = True
+                self.cut_unsynced = True
             if self.log_end_offset > (self.snapshots.offsets[-1] if self.snapshots.offsets else self.log_start_offset):
                 self._take_snapshot(self.log_end_offset)
             active.note_largest_timestamp()
@@ -887,15 +833,3 @@ class Log:
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"A batch of {size} bytes exceeds the segment size of {self.config.segment_bytes}.",
         )
-
-
-class UnexpectedOffset(KafkaError):
-    """Replicated batches that do not begin at or after the log's end."""
-
-    def __init__(self, first_offset: int, last_offset: int, log_end_offset: int) -> None:
-        super().__init__(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"Batch {first_offset}..{last_offset} does not follow the log end {log_end_offset}.",
-        )
-        self.first_offset = first_offset
-        self.last_offset = last_offset

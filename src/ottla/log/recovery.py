@@ -26,7 +26,7 @@ from ottla.log.segments import Segments
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import ZERO_UUID, TopicPartition
-from ottla.records import BatchHeader
+from ottla.records import HEADER_SIZE, BatchHeader
 from ottla.runtime.seams import Disk
 
 _log = logging.getLogger(__name__)
@@ -77,6 +77,8 @@ class _Loader:
         self.segments: list[Segment] = []
         self.changed = False
         """Was anything cut off the batches?"""
+        self.cut_bytes = 0
+        """How much, but for what was preallocated and never written."""
 
     def load(self, clean: bool, log_start: int, recovery_point: int, high_watermark: int) -> Log:
         names = settle_leftovers(self.disk, self.directory)
@@ -110,6 +112,13 @@ class _Loader:
             end = self._trust()
         else:
             end = self._recover(unsealed_from, log_start)
+        if self.cut_bytes:
+            _log.warning(
+                "%s was cut at offset %d, the first that is lost: the log is broken there, and %d bytes went.",
+                self.topic_partition,
+                end,
+                self.cut_bytes,
+            )
         if not self.segments or end < log_start:
             end = self._start_empty(log_start)
             unsealed_from = 0
@@ -149,7 +158,17 @@ class _Loader:
             now_ms=self.now_ms,
             unsealed_from=unsealed_from,
             recovered=not clean or self.changed,
+            cut_at_load=self.changed,
+            missing_until=high_watermark if end < high_watermark else 0,
         )
+        if log.missing_until:
+            _log.log(
+                logging.ERROR if clean else logging.WARNING,
+                "%s: committed records from offset %d to %d are missing; they are to be copied from another replica",
+                self.topic_partition,
+                end,
+                high_watermark,
+            )
         self.producers.on_high_watermark(log.high_watermark)
         if not clean or self.changed:
             # Even if nothing lies beyond the recovery point: a file may be shorter in the page cache than on the disk.
@@ -277,14 +296,15 @@ class _Loader:
         return end
 
     def _cut_file(self, segment: Segment, size: int) -> None:
-        _log.warning("%s: cut %d bytes off %s", self.topic_partition, segment.size - size, segment.path(files.LOG))
+        if not self.config.preallocate or any(segment.file.read(size, HEADER_SIZE)):
+            self.cut_bytes += segment.size - size
         segment.file.truncate(size)
         segment.size = size
         self.changed = True
 
     def _drop(self, slot: int) -> None:
         for segment in reversed(self.segments[slot:]):
-            _log.warning("%s: removed %s (%d bytes)", self.topic_partition, segment.path(files.LOG), segment.size)
+            self.cut_bytes += segment.size
             segment.close()
             segment.remove_files()
         del self.segments[slot:]

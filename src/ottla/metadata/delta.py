@@ -273,7 +273,10 @@ class MetadataDelta:
             for partition_id in sorted(known):
                 partition = topic.partition(partition_id)
                 if partition is not None and (partition.elr or partition.last_known_elr):
-                    topic.changes[partition_id] = partition._replace(elr=(), last_known_elr=())
+                    # A change like any other: leaders that do not see it must not have theirs accepted (A13).
+                    topic.changes[partition_id] = partition._replace(
+                        elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
+                    )
 
     def _on_register_broker(self, record: RegisterBrokerRecord) -> None:
         self.brokers_changed[record.broker_id] = BrokerRegistration(

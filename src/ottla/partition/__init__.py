@@ -1,10 +1,19 @@
 """The replication machines of one partition: pure, driven by `broker/replica_manager`.
 
-Facts come in as arguments (`on_log_end`), consequences go out as effects. These machines never see a log: what a
-replica holds is told to them as offsets.
+Facts come in as arguments (`on_log_end`, `on_fetch`, `on_tick`), consequences go out as effects. These machines never
+see a log: what a replica holds is told to them as offsets.
 """
 
-from ottla.partition.effects import Effect, HighWatermarkAdvanced
+from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
 from ottla.partition.leader import PartitionLeader
+from ottla.partition.replica import FollowerProgress, LiveBroker
 
-__all__ = ["Effect", "HighWatermarkAdvanced", "PartitionLeader"]
+__all__ = [
+    "Effect",
+    "FollowerProgress",
+    "HighWatermarkAdvanced",
+    "IsrMember",
+    "LiveBroker",
+    "PartitionLeader",
+    "ProposeIsr",
+]

@@ -14,4 +14,21 @@ class HighWatermarkAdvanced(NamedTuple):
     offset: int
 
 
-Effect = HighWatermarkAdvanced
+class IsrMember(NamedTuple):
+    replica_id: int
+    broker_epoch: int
+    """That of its last fetch, so that the controller can tell a broker which has restarted since (KIP-903); -1 if it
+    has not said. The leader's own is filled in by whoever sends the proposal."""
+
+
+class ProposeIsr(NamedTuple):
+    """Ask the controller for another in-sync set (AlterPartition), and tell the machine what it answers."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+    joining: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+
+
+Effect = HighWatermarkAdvanced | ProposeIsr

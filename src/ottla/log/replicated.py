@@ -1,0 +1,124 @@
+"""Batches that a leader has given offsets, appended as they came: what a follower does, of a topic or of the metadata.
+
+Two halves, called by `Log.append_replicated`. `check` reads the headers and sums of everything that was fetched before
+a byte of it is written; `write` then puts whole runs of batches into the file with one call each, and keeps what is
+derived from them (indexes, epochs, producer states) in step. No record is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode, KafkaError, Malformed
+from ottla.log.markers import read_marker
+from ottla.log.segment import TAIL_BATCHES
+from ottla.records import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
+
+if TYPE_CHECKING:
+    from ottla.log.log import Log
+
+_MAGIC = 2
+_OVERHEAD = 12
+_CONTROL = 0x20
+
+
+class UnexpectedOffset(KafkaError):
+    """Replicated batches that do not begin at or after the log's end."""
+
+    def __init__(self, first_offset: int, last_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"Batch {first_offset}..{last_offset} does not follow the log end {log_end_offset}.",
+        )
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+def check(records: memoryview, log_end_offset: int, leader_epoch: int | None) -> list[BatchHeader]:
+    """The headers of all whole batches in `records`, each with its CRC checked, in rising offsets from the log's end on
+    (compaction leaves gaps). Raises `KafkaError` at the first that is not right.
+
+    A batch of a newer epoch than `leader_epoch` ends them: the leader we fetch from cannot have written it, so it is
+    left to the leader who did (KAFKA-18723).
+    """
+    found: list[BatchHeader] = []
+    position, end, expected = 0, len(records), log_end_offset
+    while end - position >= HEADER_SIZE:
+        try:
+            header = read_header(records, position)
+        except Malformed as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"At offset {expected}: {error}.") from None
+        size = header.batch_length + _OVERHEAD
+        if position + size > end:
+            break
+        if header.magic != _MAGIC or header.last_offset_delta < 0 or not crc_is_valid(records, position, size):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A replicated batch at offset {expected} is corrupt.")
+        if header.base_offset < expected:
+            raise UnexpectedOffset(header.base_offset, header.last_offset, expected)
+        if header.attributes & _CONTROL:
+            _check_marker(records[position : position + size], expected)
+        if leader_epoch is not None and header.leader_epoch > leader_epoch:
+            break
+        found.append(header)
+        expected = header.base_offset + header.last_offset_delta + 1
+        position += size
+    return found
+
+
+def _check_marker(batch: memoryview, offset: int) -> None:
+    """Before anything is written: a marker that cannot be read must not be found in the middle of the write."""
+    try:
+        read_marker(batch)
+    except Malformed as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"At offset {offset}: {error}.") from None
+
+
+def write(log: Log, records: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
+    """One write for each segment that the batches reach into, and for each epoch that begins in them."""
+    start = at = 0
+    first = 0
+    for slot, header in enumerate(headers):
+        size = header.batch_length + _OVERHEAD
+        epoch_changes = header.leader_epoch >= 0 and header.leader_epoch != log._settled_epoch
+        last_offset = header.base_offset + header.last_offset_delta
+        position = log._active.size + at - start
+        if epoch_changes or log._should_roll(size, header.max_timestamp, last_offset, now_ms, position):
+            if at > start:
+                _write_run(log, records[start:at], headers[first:slot])
+                start, first = at, slot
+            if epoch_changes:
+                log._begin_epoch(header.leader_epoch, header.base_offset)
+            if log._should_roll(size, header.max_timestamp, last_offset, now_ms):
+                log._roll(header.base_offset, last_offset, now_ms)
+        at += size
+    _write_run(log, records[start:at], headers[first:])
+
+
+def _write_run(log: Log, data: memoryview, run: list[BatchHeader]) -> None:
+    segment = log._active
+    base = position = segment.size
+    segment.file.write(position, data)
+    tail_last, tail_positions = segment.tail_last, segment.tail_positions
+    interval = log.config.index_interval_bytes
+    for header in run:
+        size = header.batch_length + _OVERHEAD
+        last_offset = header.base_offset + header.last_offset_delta
+        tail_last.append(last_offset)
+        tail_positions.append(position)
+        if header.max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = header.max_timestamp
+            segment.max_timestamp_offset = last_offset
+        segment.size = position + size
+        if position - segment.indexed_position > interval:
+            log._index(segment, last_offset, position)
+        elif not position:
+            log._on_first_batch(segment, header.max_timestamp)
+        if header.producer_id >= 0:
+            if not header.attributes & _CONTROL:
+                log.producers.record(header, header.base_offset, last_offset)
+            elif (marker := read_marker(data[position - base : position - base + size])) is not None:
+                log._complete(segment, header, marker[0], header.base_offset, marker[1])
+        position += size
+    log.log_end_offset = last_offset + 1
+    while len(tail_last) > TAIL_BATCHES:
+        segment.trim_tail()

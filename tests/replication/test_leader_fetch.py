@@ -1,0 +1,244 @@
+"""What a leader gives to followers, and what it learns from them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.messages.list_offsets_response import ListOffsetsPartitionResponse, ListOffsetsResponse
+from tests.replication.leader_stage import TOPIC, Stage, stage, values, wanted
+
+
+async def list_offset(setting: Stage, timestamp: int, replica_id: int = -1) -> ListOffsetsPartitionResponse:
+    topic = ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])
+    request = ListOffsetsRequest(replica_id=replica_id, topics=[topic])
+    response = await (await setting.connect()).ask(request, ListOffsetsResponse, 7)
+    return response.topics[0].partitions[0]
+
+
+async def test_a_follower_reads_to_the_end_and_a_consumer_to_the_high_watermark() -> None:
+    async with stage() as setting:
+        setting.create()
+        await setting.produce(b"one", b"two")
+        two, three = await setting.follower(2), await setting.follower(3)
+        found = await two.fetch(0)
+        assert (found.error_code, values(found), found.high_watermark) == (0, [b"one", b"two"], 0)
+        consumed = await setting.consume(0)
+        assert (consumed.error_code, values(consumed), consumed.high_watermark) == (0, [], 0)
+        await two.fetch(2)
+        assert values(await setting.consume(0)) == [], "the other follower may still be without it"
+        # The last fetch that was waited for is told of what it made possible.
+        found = await three.fetch(2)
+        assert (values(found), found.high_watermark) == ([], 2)
+        assert values(await setting.consume(0)) == [b"one", b"two"]
+
+
+async def test_acks_all_waits_for_the_whole_isr_and_acks_1_for_nobody() -> None:
+    async with stage() as setting:
+        setting.create()
+        assert (await setting.produce(b"a", acks=1)).error_code == 0
+        waiting = asyncio.ensure_future(setting.produce(b"b", acks=-1))
+        two, three = await setting.follower(2), await setting.follower(3)
+        await two.fetch(0)
+        await two.fetch(2)
+        await three.fetch(1)
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await three.fetch(2)
+        answer = await waiting
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+@pytest.mark.parametrize("version", [12, 14, 18])
+async def test_a_stranger_gets_an_error_and_leaves_no_trace(version: int) -> None:
+    async with stage() as setting:
+        setting.create(replicas=(1, 2), isr=(1, 2))
+        await setting.produce(b"one")
+        three = await setting.follower(3)
+        assert (await three.fetch(1, version=version)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        unsaid = await three.fetch(1, version=version, leader_epoch=-1)
+        assert unsaid.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await (await setting.follower(1)).fetch(1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert list(setting.leader.followers) == [2]
+        assert setting.partition.log.high_watermark == 0
+
+
+async def test_an_incarnation_that_was_followed_by_another_is_refused() -> None:
+    async with stage() as setting:
+        setting.create()
+        old, new = await setting.follower(2), await setting.follower(2)
+        new.broker_epoch += 1
+        assert (await old.fetch(0)).error_code == 0
+        assert (await new.fetch(0)).error_code == 0
+        assert (await old.fetch(0)).error_code == ErrorCode.STALE_BROKER_EPOCH
+        three = await setting.follower(3)
+        three.broker_epoch -= 1
+        assert (await three.fetch(0)).error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert setting.leader.followers[3].broker_epoch is None
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+async def test_a_follower_of_another_epoch_is_turned_away(epoch: int, code: ErrorCode) -> None:
+    async with stage() as setting:
+        setting.create()
+        two = await setting.follower(2)
+        assert (await two.fetch(0, leader_epoch=epoch)).error_code == code
+        assert setting.leader.followers[2].log_end == -1
+
+
+async def test_a_follower_with_another_history_is_told_where_it_parted() -> None:
+    """Records of epoch 5 end at 2 here. A follower that has more of epoch 5, or has an epoch between, has to cut."""
+    async with stage() as setting:
+        setting.create(isr=(1, 2))
+        await setting.produce(b"one", b"two")
+        setting.change(leader=1)
+        await setting.produce(b"three")
+        assert setting.leader.leader_epoch == 6
+        two = await setting.follower(2)
+        # It has four records of epoch 5, which is also more than we have at all.
+        found = await two.fetch(4, leader_epoch=6, last_epoch=5)
+        assert found.error_code == 0
+        assert (found.diverging_epoch.epoch, found.diverging_epoch.end_offset) == (5, 2)
+        assert (values(found), found.log_start_offset, found.high_watermark) == ([], 0, 0)
+        assert setting.leader.followers[2].log_end == -1, "what it holds is not what we hold"
+        found = await two.fetch(2, leader_epoch=6, last_epoch=5)
+        assert (found.diverging_epoch.epoch, values(found)) == (-1, [b"three"])
+        assert setting.leader.followers[2].log_end == 2
+
+
+async def test_a_follower_behind_the_log_start_is_out_of_range_whatever_its_epochs() -> None:
+    async with stage() as setting:
+        setting.create(isr=(1,), replicas=(1, 2))
+        await setting.produce(b"one", b"two", b"three")
+        setting.partition.log.advance_log_start(2)
+        two = await setting.follower(2)
+        assert (await two.fetch(0, last_epoch=3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await two.fetch(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await two.fetch(9)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await two.fetch(2, last_epoch=8)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE, "an epoch from nowhere"
+        assert setting.leader.followers[2].log_end == -1
+
+
+async def test_a_waiting_follower_is_answered_by_data_and_not_by_the_watermark() -> None:
+    async with stage() as setting:
+        setting.create()
+        await setting.produce(b"one")
+        two, three = await setting.follower(2), await setting.follower(3)
+        waiting = asyncio.ensure_future(two.fetch(1, wait_ms=5_000))
+        await asyncio.sleep(0.02)
+        await three.fetch(1)
+        assert setting.partition.log.high_watermark == 1
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await setting.produce(b"two")
+        found = await asyncio.wait_for(waiting, 1)
+        assert (values(found), found.high_watermark) == ([b"two"], 1)
+
+
+async def test_a_follower_that_says_which_watermark_it_knows_hears_of_a_higher_one_at_once() -> None:
+    async with stage() as setting:
+        setting.create()
+        await setting.produce(b"one")
+        two, three = await setting.follower(2), await setting.follower(3)
+        waiting = asyncio.ensure_future(two.fetch(1, wait_ms=5_000, high_watermark=0))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await three.fetch(1)
+        found = await asyncio.wait_for(waiting, 1)
+        assert (values(found), found.high_watermark) == ([], 1)
+        # And in the first place, if it is late.
+        found = await asyncio.wait_for(two.fetch(1, wait_ms=5_000, high_watermark=0), 1)
+        assert found.high_watermark == 1
+
+
+async def test_a_follower_waits_no_longer_than_it_asks_to() -> None:
+    async with stage() as setting:
+        setting.create()
+        two = await setting.follower(2)
+        found = await asyncio.wait_for(two.fetch(0, wait_ms=30), 1)
+        assert (found.error_code, values(found)) == (0, [])
+
+
+async def test_a_follower_that_waits_when_the_leadership_moves_is_told() -> None:
+    async with stage() as setting:
+        setting.create()
+        two = await setting.follower(2)
+        waiting = asyncio.ensure_future(two.fetch(0, wait_ms=5_000))
+        await asyncio.sleep(0.02)
+        setting.change(leader=3)
+        found = await asyncio.wait_for(waiting, 1)
+        assert found.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_a_follower_in_a_session_tells_its_position_by_saying_nothing() -> None:
+    async with stage() as setting:
+        setting.create()
+        await setting.produce(b"one")
+        two, three = await setting.follower(2), await setting.follower(3)
+        first = await two.ask(wanted(0), session=(0, 0))
+        session = first.session_id
+        assert session
+        second = await two.ask(wanted(1), session=(session, 1))
+        assert second.responses == []
+        await three.fetch(1)
+        third = await two.ask(session=(session, 2))
+        assert third.responses[0].partitions[0].high_watermark == 1
+        fourth = await two.ask(session=(session, 3))
+        assert fourth.responses == []
+        setting.clock.ahead_s += 40
+        await two.ask(session=(session, 4))
+        assert setting.leader.followers[2].caught_up_ms > 40_000
+
+
+async def test_two_requests_of_one_session_at_once_each_get_what_they_asked_for() -> None:
+    """The first waits at offset 1 while the second, on another connection, goes back to 0."""
+    async with stage() as setting:
+        setting.create(isr=(1, 2), replicas=(1, 2))
+        await setting.produce(b"one")
+        two, again = await setting.follower(2), await setting.follower(2)
+        session = (await two.ask(wanted(0), session=(0, 0))).session_id
+        waiting = asyncio.ensure_future(two.ask(wanted(1), session=(session, 1), wait_ms=5_000))
+        await asyncio.sleep(0.02)
+        second = await again.ask(wanted(0), session=(session, 2))
+        assert values(second.responses[0].partitions[0]) == [b"one"]
+        await setting.produce(b"two")
+        first = await asyncio.wait_for(waiting, 1)
+        assert values(first.responses[0].partitions[0]) == [b"two"]
+
+
+async def test_offsets_that_a_new_leader_does_not_know_yet() -> None:
+    """Epoch 6 began at 2, and what the last leader had committed is known up to 1 only."""
+    async with stage() as setting:
+        setting.create(isr=(1, 2), replicas=(1, 2))
+        await setting.produce(b"one")
+        two = await setting.follower(2)
+        await two.fetch(1)
+        await setting.produce(b"two")
+        setting.change(leader=1)
+        assert (await list_offset(setting, -1)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (await list_offset(setting, 1_800_000_000_001)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (await list_offset(setting, -2)).offset == 0
+        assert (await list_offset(setting, -1, replica_id=2)).offset == 2, "a replica asks for the end of the log"
+        await two.fetch(2, leader_epoch=6)
+        latest = await list_offset(setting, -1)
+        assert (latest.error_code, latest.offset, latest.leader_epoch) == (0, 2, 6)
+
+
+async def test_an_old_leader_names_the_new_one_and_its_address() -> None:
+    async with stage() as setting:
+        setting.create()
+        setting.change(leader=3)
+        two = await setting.follower(2)
+        response = await two.ask(wanted(0, leader_epoch=6))
+        told = response.responses[0].partitions[0]
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (3, 6)
+        assert [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints] == [
+            (3, "host3", 9092, "west")
+        ]
+        response = await two.ask(wanted(0, leader_epoch=6), version=15)
+        assert response.responses[0].partitions[0].current_leader.leader_id == 3
+        assert response.node_endpoints == []
