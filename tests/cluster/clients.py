@@ -60,7 +60,7 @@ def read_all(cluster: Cluster, topic: str, count: int) -> list[int]:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.metrics.push": False,
-                "log_level": 0,
+            "log_level": 0,
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])

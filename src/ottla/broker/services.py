@@ -27,7 +27,7 @@ from ottla.config.node import NodeConfig
 from ottla.controller.topic_names import check_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogManager
-from ottla.metadata.images import EMPTY_IMAGE, MetadataImage, TopicImage
+from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.runtime import Clock, Disk, Offload, Runtime
