@@ -304,14 +304,15 @@ class ControlPlane:
         self.loader.admit_publishers()
         await self.lifecycle.unfence()
 
-    async def stop(self) -> None:
-        """In order; also after a start that failed half-way."""
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """In order; also after a start that failed half-way. Without `hand_over` leaderships are left as they are, for
+        the others stop too and will find everything as it was."""
         failed = self.failed is not None and self.failed.done()
-        await self.lifecycle.shut_down(with_leave=not failed)
+        await self.lifecycle.shut_down(with_leave=hand_over and not failed)
         if self._registrar is not None:
             await self._registrar.stop()
         await self._snapshotter.stop()
-        await self.raft.stop()
+        await self.raft.stop(hand_over=hand_over)
         self._end()
 
     async def abandon(self) -> None:

@@ -578,12 +578,13 @@ class RaftDriver:
                 answer.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This node is stopping."))
                 answer.exception()  # Seen, whether or not anybody still waits.
 
-    async def stop(self) -> None:
+    async def stop(self, *, hand_over: bool = True) -> None:
         """Flush what was appended, hand the leadership over, and end. The log stays open; its owner closes it."""
         if self._closed:
             return
         if self._started.is_set() and self._failure is None:
             await self._flush_to(self.log.log_end_offset)
+        if self._started.is_set() and self._failure is None and hand_over:
             self._stopping = asyncio.Event()
             self._unreachable.clear()
             self._on(self._machine.on_stop(self._now_ms()))
