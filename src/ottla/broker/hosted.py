@@ -7,6 +7,7 @@ because nobody leads or its disk failed. `ReplicaManager` alone moves it from on
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from ottla.broker.request_metrics import TopicMeters
@@ -14,6 +15,7 @@ from ottla.log import Log
 from ottla.metadata.images import MetadataImage, PartitionImage
 from ottla.model import TopicPartition, Uuid
 from ottla.partition import PartitionLeader
+from ottla.partition.follower import PartitionFollower
 from ottla.records import ValidationRules
 
 
@@ -57,6 +59,11 @@ class Fetchers(Protocol):
     def unfollow(self, partition: HostedPartition) -> None: ...
 
     def on_metadata(self, image: MetadataImage) -> None: ...
+
+    def followed(self) -> Iterator[tuple[TopicPartition, PartitionFollower]]: ...
+
+    @property
+    def lag_max(self) -> int: ...
 
 
 class HostedPartition:

@@ -21,8 +21,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo, Flush
 from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metrics.registry import Registry
-from ottla.model import Uuid
+from ottla.model import TopicPartition, Uuid
 from ottla.partition import Effect, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
+from ottla.partition.follower import PartitionFollower
 from ottla.records.validate import DecompressionBudget, validate_as_it_is, validate_closely
 from ottla.runtime import DiskError, Offload, Runtime
 
@@ -40,6 +41,13 @@ class NoFetchers:
 
     def on_metadata(self, image: MetadataImage) -> None:
         pass
+
+    def followed(self) -> Iterator[tuple[TopicPartition, PartitionFollower]]:
+        return iter(())
+
+    @property
+    def lag_max(self) -> int:
+        return 0
 
 
 class ReplicaManager:

@@ -84,6 +84,10 @@ class RaftListener(Protocol):
         """Who leads, as far as this node knows; it need not have taken up its office yet."""
         ...
 
+    def on_heard(self) -> None:
+        """Somebody answered; this node may know more about the quorum than before."""
+        ...
+
     def on_leadership(self, epoch: int) -> None:
         """This node leads; `on_commit` has told of all that was there before."""
         ...
@@ -146,6 +150,7 @@ class RaftDriver:
         self._last_token = 0
         self._started = asyncio.Event()
         self._stopping: asyncio.Event | None = None
+        self._unreachable: dict[int, None] = {}
         self._closed = False
         self._failure: Exception | None = None
 
@@ -251,7 +256,7 @@ class RaftDriver:
         self._arm()
         if not self._pumping:
             self._pump()
-        if self._stopping is not None and self._machine.may_stop:
+        if self._stopping is not None and (self._machine.may_stop or self._is_alone):
             self._stopping.set()
 
     def _pump(self) -> None:
@@ -498,6 +503,7 @@ class RaftDriver:
             try:
                 response = await peer.send(effect.request, effect.response, timeout_ms=effect.timeout_ms)
             except PeerLost:
+                self._unreachable[effect.node_id] = None
                 effects = self._machine.on_send_failed(number, self._now_ms())
             except KafkaError as error:
                 effects = self._machine.on_send_failed(number, self._now_ms(), error.code)
@@ -505,6 +511,7 @@ class RaftDriver:
                 self._check_cluster(effect, response)
                 effects = self._machine.on_response(number, response, self._now_ms())
             self._on(effects)
+            self._listener.on_heard()
         except Exception as error:
             self._fail(error)
         finally:
@@ -578,13 +585,19 @@ class RaftDriver:
         if self._started.is_set() and self._failure is None:
             await self._flush_to(self.log.log_end_offset)
             self._stopping = asyncio.Event()
+            self._unreachable.clear()
             self._on(self._machine.on_stop(self._now_ms()))
             try:
                 async with asyncio.timeout(self._config.request_timeout_ms / 1000):
                     await self._stopping.wait()
             except TimeoutError:
-                _log.warning("this node led the quorum and stopped, and nobody has taken over yet")
+                _log.info("this node led the quorum and stops, and nobody has taken over yet")
         await self.abandon()
+
+    @property
+    def _is_alone(self) -> bool:
+        """Has every other voter been asked to take over, in vain?"""
+        return all(voter in self._unreachable for voter in self._machine.voters.latest.ids if voter != self._local.id)
 
     async def abandon(self) -> None:
         """End here and now."""
