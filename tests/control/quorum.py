@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
@@ -19,11 +20,15 @@ from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import LogManager
 from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.features import SUPPORTED_FEATURES
 from ottla.metadata.images import Endpoint, MetadataImage
+from ottla.raft.checkpoint import SnapshotId
 from ottla.runtime import Runtime
 from ottla.runtime.timers import TimerWheel
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
+from ottla.wire.messages.api_versions_request import ApiVersionsRequest
+from ottla.wire.messages.api_versions_response import ApiVersionsResponse, SupportedFeatureKey
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from tests.log.faulty_disk import FaultyDisk
@@ -67,16 +72,21 @@ class _JumpingSelector(selectors.DefaultSelector):
         return found
 
 
-def play(story: Callable[[], Coroutine[object, object, None]]) -> None:
-    """Run `story` on a clock that jumps."""
+def play(story: Callable[[], Coroutine[object, object, None]], within_s: float = 3_600) -> None:
+    """Run `story` on a clock that jumps; `within_s` is of that clock."""
     selector = _JumpingSelector()
     loop = asyncio.SelectorEventLoop(selector)
     loop.time = lambda: selector.now_s  # type: ignore[method-assign]
     try:
-        loop.run_until_complete(story())
-        left = [task for task in asyncio.all_tasks(loop) if not task.done()]
+        loop.run_until_complete(asyncio.wait_for(story(), within_s))
+        left = asyncio.all_tasks(loop)
         assert not left, f"still running: {left}"
     finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
         loop.close()
 
 
@@ -125,11 +135,21 @@ class Cluster:
     """Nodes by id. Controllers listen on port 9300 + id."""
 
     def __init__(
-        self, *, voters: int = 3, brokers: tuple[int, ...] = (), combined: bool = True, **properties: str
+        self,
+        *,
+        voters: int = 3,
+        brokers: tuple[int, ...] = (),
+        joining: tuple[int, ...] = (),
+        combined: bool = True,
+        segment_bytes: int | None = None,
+        **properties: str,
     ) -> None:
-        """`brokers` are ids of nodes that are brokers alone; the voters are so too unless they are `combined`."""
+        """`brokers` are ids of nodes that are brokers alone, `joining` of controllers that are no voters yet; voters
+        are brokers too if they are `combined`."""
         self.voters = range(1, voters + 1)
+        self.joining = joining
         self.combined = combined
+        self.segment_bytes = segment_bytes
         self.properties = properties
         self.clock = LoopClock()
         self.running: dict[int, PlaneNode] = {}
@@ -137,13 +157,14 @@ class Cluster:
         self.cut: set[tuple[int, int]] = set()
         """Pairs between which nothing gets through, in that direction."""
         self.sent: list[tuple[int, int, str]] = []
-        for node_id in (*self.voters, *brokers):
+        self.lives = 0
+        for node_id in (*self.voters, *brokers, *joining):
             self.format(node_id)
 
     def config(self, node_id: int) -> NodeConfig:
-        voter = node_id in self.voters
+        controller = node_id in self.voters or node_id in self.joining
         client, control = f"PLAINTEXT://memory:{9200 + node_id}", f"CONTROLLER://memory:{9300 + node_id}"
-        roles = "broker" if not voter else "broker,controller" if self.combined else "controller"
+        roles = "broker" if not controller else "broker,controller" if self.combined else "controller"
         listeners = {"broker": client, "controller": control, "broker,controller": f"{client},{control}"}
         return NodeConfig(
             {
@@ -157,12 +178,13 @@ class Cluster:
             }
         )
 
-    def format(self, node_id: int) -> None:
+    def format(self, node_id: int, cluster_id: str = "a-cluster-of-many-nodes") -> None:
         disk = self.disks[node_id] = FaultyDisk()
         voters = ",".join(f"{n}@memory:{9300 + n}:{DIRECTORY_IDS[n - 1]}" for n in self.voters)
         options = FormatOptions(
-            cluster_id="a-cluster-of-many-nodes",
+            cluster_id=cluster_id,
             initial_controllers=voters if node_id in self.voters else None,
+            no_initial_controllers=node_id in self.joining,
         )
         random = Random(node_id)
         format_node(disk, self.config(node_id), options, random=random, now_ms=self.clock.wall_ms())
@@ -275,6 +297,8 @@ class PlaneNode:
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self.cluster = cluster
         self.node_id = node_id
+        cluster.lives += 1
+        random = Random(100 * node_id + cluster.lives)
         self.disk = cluster.disks[node_id]
         self.offload = HeldOffload()
         self.config = cluster.config(node_id)
@@ -282,7 +306,7 @@ class PlaneNode:
             clock=cluster.clock,
             disk=self.disk,
             network=MemoryNetwork(),
-            random=Random(node_id),
+            random=random,
             offload=self.offload,
         )
         now_ms = cluster.clock.wall_ms()
@@ -290,7 +314,10 @@ class PlaneNode:
         self.manager.lock()
         (identity,) = self.manager.read_identities()
         assert identity is not None
-        self.log = self.manager.load_metadata_log("/data", metadata_log_config(self.config), now_ms)
+        log_config = metadata_log_config(self.config)
+        if cluster.segment_bytes is not None:
+            log_config = replace(log_config, segment_bytes=cluster.segment_bytes, file_delete_delay_ms=0)
+        self.log = self.manager.load_metadata_log("/data", log_config, now_ms)
         self.timers = TimerWheel(cluster.clock)
         endpoints = [Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_controller_listeners]
         self.plane = ControlPlane(
@@ -340,7 +367,15 @@ class PlaneNode:
     async def answer(self, request: Message, version: int, response: type[M]) -> M:
         """As the handlers of the controller's listener do."""
         try:
-            if type(request).__name__ in RAFT:
+            answer: Message
+            if isinstance(request, ApiVersionsRequest):
+                answer = ApiVersionsResponse(
+                    supported_features=[
+                        SupportedFeatureKey(name=name, min_version=levels.min, max_version=levels.max)
+                        for name, levels in SUPPORTED_FEATURES.items()
+                    ]
+                )
+            elif type(request).__name__ in RAFT:
                 answer = await self.plane.raft.request(request, version)
             else:
                 answer = await self.plane.submit_request(request)
@@ -353,6 +388,9 @@ class PlaneNode:
             return refused
         assert isinstance(answer, response)
         return answer
+
+    async def snapshot(self) -> SnapshotId:
+        return await self.plane._snapshotter.write(self.image, self.cluster.clock.wall_ms())
 
     async def create(self, *names: str, timeout_ms: int = 30_000) -> list[int]:
         response = await self.plane.channel.send(creation(*names), CreateTopicsResponse, timeout_ms=timeout_ms)

@@ -67,6 +67,36 @@ def test_a_broker_that_comes_back_with_its_controller_need_not_wait_for_its_form
     assert acting.partition("orders").leader_epoch == 2
 
 
+def test_after_a_failover_nobody_takes_the_id_of_a_broker_that_may_live() -> None:
+    acting = Acting()
+    acting.unfenced(1, 2)
+    acting.take_over()
+    request = acting.registration(2, incarnation=2)
+    assert acting.refused(lambda c, now: c.register_broker(request, now))[0] == "DUPLICATE_BROKER_REGISTRATION"
+    acting.now_ms += 9_001
+    assert acting.register(2, incarnation=2)
+    acting.take_over()
+    assert acting.register(2, incarnation=3), "fenced, it need not be waited for"
+
+
+def test_a_broker_that_took_its_leave_is_not_waited_for() -> None:
+    acting = Acting()
+    acting.unfenced(1, 2)
+    assert acting.heartbeat(2, shut_down=True).should_shut_down
+    epoch = acting.epoch(2)
+    assert acting.register(2, incarnation=2, previous_epoch=epoch) > epoch
+
+
+def test_one_that_began_to_shut_down_is_not_unfenced_again() -> None:
+    acting = Acting()
+    acting.unfenced(1, 2)
+    acting.assigned("orders", 2, 1)
+    acting.heartbeat(2, shut_down=True)
+    acting.fence(2)
+    assert acting.heartbeat(2).is_fenced, "it comes back as another incarnation, or not at all"
+    assert acting.heartbeat(2, shut_down=True).should_shut_down
+
+
 def test_wrong_registrations() -> None:
     acting = Acting()
     acting.unfenced(2)

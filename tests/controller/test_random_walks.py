@@ -125,7 +125,7 @@ class Rules:
         if old is None or old is new:
             return
         # A13.
-        assert new.partition_epoch == old.partition_epoch + 1 or new.partition_epoch == old.partition_epoch, where
+        assert new.partition_epoch == old.partition_epoch + 1, where
         assert new.leader_epoch in (old.leader_epoch, old.leader_epoch + 1), where
         assert new.leader == old.leader or new.leader_epoch > old.leader_epoch, where
         if Reassignment.of(old).in_progress and not Reassignment.of(new).in_progress:

@@ -61,6 +61,28 @@ def test_it_waits_until_all_of_the_new_replicas_are_in_sync(acting: Acting) -> N
     assert (done.replicas, done.isr, done.leader) == ((4, 5, 6), (4, 5, 6), 4)
 
 
+def test_a_dead_broker_that_stays_does_not_hold_up_the_move_of_another(acting: Acting) -> None:
+    acting.fence(2)
+    acting.reassign("orders", [1, 2, 4])
+    acting.propose("orders", [1, 3, 4])
+    done = acting.partition("orders")
+    assert (done.replicas, done.isr, done.removing_replicas) == ((1, 2, 4), (1, 4), ())
+
+
+def test_it_waits_while_those_that_go_are_what_keeps_the_topic_writable(acting: Acting) -> None:
+    """3 and 4 are in sync, 1 and 2 are not: without 3 the topic would have one in sync, and it asks for two."""
+    acting.fence(2)
+    acting.reassign("orders", [1, 2, 4])
+    acting.propose("orders", [1, 3])
+    acting.fence(1)
+    assert acting.propose("orders", [3, 4]).error_code == 0
+    waiting = acting.partition("orders")
+    assert (waiting.isr, waiting.removing_replicas) == ((3, 4), (3,))
+    acting.heartbeat(1)
+    acting.propose("orders", [3, 4, 1])
+    assert acting.partition("orders").isr == (4, 1)
+
+
 def test_a_larger_factor_raises_the_leader_epoch_when_it_is_reached(acting: Acting) -> None:
     acting.reassign("orders", [1, 2, 3, 4])
     assert acting.partition("orders").leader_epoch == 0

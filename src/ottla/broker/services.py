@@ -27,7 +27,7 @@ from ottla.config.node import NodeConfig
 from ottla.controller.topic_names import check_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogManager
-from ottla.metadata.images import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.runtime import Clock, Disk, Offload, Runtime
@@ -274,9 +274,6 @@ class Services:
         except KafkaError:
             return False
         return True
-
-    def offline_replicas(self, topic: TopicImage, index: int, partition: PartitionImage, alive: set[int]) -> list[int]:
-        return [replica for replica in partition.replicas if replica not in alive]
 
     def is_warm(self, span: FileSpan) -> bool:
         """Can the span be sent without waiting for the device?"""

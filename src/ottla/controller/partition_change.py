@@ -88,8 +88,9 @@ def change_partition(
 
     isr = partition.isr if wanted.isr is None else wanted.isr
     moving = Reassignment.of(partition) if wanted.reassignment is None else wanted.reassignment
-    if moving.is_complete_with(isr):
-        isr = _without(isr, *moving.removing)
+    completed = moving.completed_isr(isr, rules.min_insync_replicas)
+    if completed is not None:
+        isr = completed
         moving = Reassignment(moving.target, (), ())
     ends = Reassignment.of(partition).in_progress and not moving.in_progress
     elr = _next_elr(partition, moving.replicas, isr, rules, wanted.unclean_shutdown)
@@ -186,11 +187,11 @@ def _next_elr(
 
 
 def _update_last_known_leader(partition: PartitionImage, record: PartitionChangeRecord) -> None:
-    """Remembered, in the field for the last known ELR, from when the last eligible replica goes until one leads."""
-    led = partition.leader if record.leader == NO_LEADER_CHANGE else record.leader
-    if record.isr == [] and partition.leader != NO_LEADER and partition.last_known_elr != (partition.leader,):
-        record.last_known_elr = [partition.leader]
-    elif led != NO_LEADER and partition.last_known_elr:
+    """Remembered, in the field for the last known ELR, from when the partition loses its leader until it has one."""
+    if record.leader == NO_LEADER:
+        if partition.leader != NO_LEADER and not partition.last_known_elr:
+            record.last_known_elr = [partition.leader]
+    elif record.leader != NO_LEADER_CHANGE and partition.last_known_elr:
         record.last_known_elr = []
 
 

@@ -3,8 +3,7 @@
 A reassignment takes three steps. It begins: the replicas to add join the list, in front, and those to remove stay at
 its end. It runs: the leader votes the new ones into the ISR as they catch up, as it would any follower. It completes,
 in the very record that makes the ISR hold all of the new replicas: those to remove leave the list and the ISR. No step
-puts a replica into the ISR, and the ISR that completes a reassignment is the whole new replica list, so that none
-shrinks it below what the topic asks for either.
+puts a replica into the ISR, and none takes it below what the topic asks for (A24).
 """
 
 from __future__ import annotations
@@ -48,6 +47,16 @@ class Reassignment(NamedTuple):
     def target(self) -> tuple[int, ...]:
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
-    def is_complete_with(self, isr: tuple[int, ...]) -> bool:
+    def completed_isr(self, isr: tuple[int, ...], min_isr: int) -> tuple[int, ...] | None:
+        """The ISR with which the reassignment is complete now that `isr` is in sync, or None if it is not yet.
+
+        Whoever is added must be in sync. One that was there and stays need not be: a dead broker does not hold up the
+        move of another; only where there will be fewer replicas than before must all of them be. And it waits while
+        without those that are to go the topic would have fewer in sync than it asks for, though now it has enough.
+        """
         target = self.target
-        return self.in_progress and bool(target) and all(replica in isr for replica in target)
+        after = tuple(replica for replica in isr if replica not in self.removing)
+        needed = self.adding if len(self.adding) >= len(self.removing) else target
+        if not self.in_progress or not after or not all(replica in after for replica in needed):
+            return None
+        return after if len(after) >= min(min_isr, len(target), len(isr)) else None

@@ -197,6 +197,7 @@ class Hearing:
         role.leader_high_watermark = max(role.leader_high_watermark, answer.high_watermark)
         if answer.records:
             quorum.log_busy = True
+            role.fetched_from = quorum.log.log_end_offset
             quorum.emit(AppendFetched(records=answer.records, leader_epoch=role.epoch))
         else:
             self.advance_follower(role)

@@ -93,7 +93,7 @@ class RaftMachine:
 
     @property
     def leader_id(self) -> int | None:
-        """As far as this replica knows; its own id also while it leads no more and nobody else does yet."""
+        """As the quorum's answers name it: its own id also while it leads no more and nobody else does yet."""
         return self._quorum.leader_id
 
     @property
@@ -181,7 +181,6 @@ class RaftMachine:
     def on_disk_failed(self, now_ms: int) -> list[Effect]:
         """What is on the disk is unknown, so this replica leads no further, and promises nothing more."""
         self._quorum.failed = True
-        self._quorum.parked.refuse_all(self._quorum)
         return self._done(now_ms)
 
     def on_stop(self, now_ms: int) -> list[Effect]:
@@ -218,6 +217,10 @@ class RaftMachine:
     def on_fetched_appended(self, end_offset: int, now_ms: int) -> list[Effect]:
         """What was fetched is in the log, which ends at `end_offset`, and durable if it must be."""
         assert self._quorum.log_busy, "nothing was to be appended"
+        role = self.role
+        if isinstance(role, Follower) and end_offset == role.fetched_from:
+            # Nothing of it could be used.
+            self._quorum.connections.back_off(role.leader_id, now_ms)
         return self._on_log_ready(now_ms)
 
     def on_truncated(self, end_offset: int, now_ms: int) -> list[Effect]:
@@ -238,6 +241,8 @@ class RaftMachine:
     def on_snapshot_rejected(self, snapshot_id: SnapshotId, now_ms: int) -> list[Effect]:
         """What was fetched is no snapshot; it is fetched again."""
         assert self._quorum.log_busy, "no snapshot was to be installed"
+        if isinstance(self.role, Follower):
+            self._quorum.connections.back_off(self.role.leader_id, now_ms)
         return self._on_log_ready(now_ms)
 
     def _on_log_ready(self, now_ms: int) -> list[Effect]:
@@ -261,7 +266,8 @@ class RaftMachine:
         self._quorum.voters.forget_before(snapshot_id.end_offset)
 
     def _done(self, now_ms: int) -> list[Effect]:
-        self._polling.poll(now_ms)
+        if self._quorum.started:
+            self._polling.poll(now_ms)
         return self._quorum.take_effects()
 
     # What DescribeQuorum tells.

@@ -80,7 +80,7 @@ class Polling:
             role.begin_quorum_epoch_ms = now_ms + max(interval, 1)
         self._wake_at(
             check,
-            role.begin_quorum_epoch_ms,
+            None if check is None else role.begin_quorum_epoch_ms,
             quorum.parked.deadline_ms(),
             None if role.change is None else role.change.deadline_ms,
         )
@@ -103,16 +103,16 @@ class Polling:
         quorum = self._quorum
         if role.votes.won and not quorum.log_busy:
             quorum.to_leader(now_ms)
-        elif not quorum.stopping and role.election_deadline_ms <= now_ms:
+        elif role.election_deadline_ms <= now_ms:
             quorum.to_prospective(now_ms)
         else:
             self._ask_for_votes(role, now_ms)
 
     def _poll_prospective(self, role: Prospective, now_ms: int) -> None:
         quorum = self._quorum
-        if not quorum.is_voter:
+        if quorum.stopping or not quorum.is_voter:
             self._give_up(role, now_ms)
-        elif role.votes.won and not quorum.stopping:
+        elif role.votes.won:
             quorum.to_candidate(now_ms)
         elif role.votes.lost or role.election_deadline_ms <= now_ms:
             self._give_up(role, now_ms)

@@ -63,6 +63,7 @@ class Quorum:
         """What is known to be committed. It outlives roles: a new leader does not know yet what else is."""
         self.log_busy = False
         """Is the driver changing the log on a leader's behalf? Until it is done nothing is fetched, and nobody runs."""
+        self.started = False
         self.stopping = False
         self.failed = False
         self.connections = Connections(
@@ -72,7 +73,7 @@ class Quorum:
         self._kraft_versions = [(-1, kraft_version)]
         self._effects: list[Effect] = []
         self._promised: ElectionState | None = None
-        self._announced: tuple[int | None, int] = (None, 0)
+        self._announced = LeaderChanged(leader_id=None, epoch=0, endpoint=None)
 
     # Effects.
 
@@ -93,10 +94,15 @@ class Quorum:
         )
 
     def take_effects(self) -> list[Effect]:
-        announced = (self.leader_id, self.epoch)
-        if announced != self._announced:
-            self._announced = announced
-            self.emit(LeaderChanged(leader_id=self.leader_id, epoch=self.epoch, endpoint=self.leader_endpoint))
+        resigned = isinstance(self.role, Resigned)
+        leader = LeaderChanged(
+            leader_id=None if resigned else self.leader_id,
+            epoch=self.epoch,
+            endpoint=None if resigned else self.leader_endpoint,
+        )
+        if leader != self._announced:
+            self._announced = leader
+            self.emit(leader)
         effects, self._effects = self._effects, []
         return effects
 
@@ -130,8 +136,12 @@ class Quorum:
 
     def endpoint_among(self, endpoints: tuple[VoterEndpoint, ...]) -> VoterEndpoint | None:
         """The one of the quorum's listener; with none of that name, the first."""
-        named = (endpoint for endpoint in endpoints if endpoint.name == self.listener)
+        named = (endpoint for endpoint in endpoints if self.is_own_listener(endpoint))
         return next(named, endpoints[0] if endpoints else None)
+
+    def is_own_listener(self, endpoint: VoterEndpoint) -> bool:
+        """Listeners' names are the same in any case."""
+        return endpoint.name.upper() == self.listener.upper()
 
     @property
     def is_voter(self) -> bool:
@@ -193,6 +203,7 @@ class Quorum:
 
     def start(self, stored: ElectionState | None, now_ms: int) -> None:
         """Take up the role that the promises on disk leave."""
+        self.started = True
         election = stored or NEVER_ELECTED
         self._promised = stored
         log, voters = self.log, self.voters.latest
@@ -203,6 +214,11 @@ class Quorum:
         unattached = Unattached(
             epoch=election.epoch, voted=election.voted, election_deadline_ms=self._election_deadline(now_ms)
         )
+        if stored is None and log.log_end_offset == 0 and self.is_voter:
+            # A new cluster: there is no leader whose life could be disturbed. Chance keeps the voters apart.
+            unattached.election_deadline_ms = now_ms + self.random.randrange(
+                max(1, self.config.election_timeout_ms // 10)
+            )
         if log.last_epoch > election.epoch:
             # The quorum-state was lost, the log was not: its epochs were led by somebody.
             self.role = Unattached(epoch=log.last_epoch, election_deadline_ms=self._election_deadline(now_ms))

@@ -44,6 +44,11 @@ class Votes:
         if voter_id in self._voters.ids:
             self._answers[voter_id] = granted
 
+    def forget_refusal(self, voter_id: int) -> None:
+        """The voter may be asked again."""
+        if self._answers.get(voter_id) is False:
+            del self._answers[voter_id]
+
     @property
     def granting(self) -> tuple[int, ...]:
         return tuple(voter for voter in self._voters.ids if self._answers.get(voter))
@@ -153,6 +158,9 @@ class Follower:
     """Has this leader answered a fetch? Then it lives, and nobody needs to run against it."""
 
     has_updated_leader: bool = False
+    fetched_from: int = -1
+    """Where the log ended when the last records came."""
+
     snapshot: SnapshotFetch | None = None
     leader_high_watermark: int = -1
 

@@ -107,7 +107,7 @@ def on_add_voter(quorum: Quorum, token: Token, message: Message, error: ErrorCod
         refuse(ErrorCode.INVALID_REQUEST, "the request names no voter")
         return
     endpoints = tuple(VoterEndpoint(e.name, e.host, e.port) for e in request.listeners)
-    endpoint = next((e for e in endpoints if e.name == quorum.listener), None)
+    endpoint = next(filter(quorum.is_own_listener, endpoints), None)
     if endpoint is None:
         refuse(ErrorCode.INVALID_REQUEST, f"the request has no endpoint for the listener {quorum.listener}")
         return
@@ -210,7 +210,7 @@ def _update(quorum: Quorum, request: UpdateRaftVoterRequest, error: ErrorCode, n
     endpoints = tuple(VoterEndpoint(e.name, e.host, e.port) for e in request.listeners)
     feature = request.kraft_version_feature
     lowest, highest = feature.min_supported_version, feature.max_supported_version
-    if key.id < 0 or key.has_no_directory or all(e.name != quorum.listener for e in endpoints):
+    if key.id < 0 or key.has_no_directory or not any(map(quorum.is_own_listener, endpoints)):
         return ErrorCode.INVALID_REQUEST
     if not 0 <= lowest <= highest:
         return ErrorCode.INVALID_REQUEST

@@ -304,14 +304,15 @@ class ControlPlane:
         self.loader.admit_publishers()
         await self.lifecycle.unfence()
 
-    async def stop(self) -> None:
-        """In order; also after a start that failed half-way."""
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """In order; also after a start that failed half-way. Without `hand_over` leaderships are left as they are, for
+        the others stop too and will find everything as it was."""
         failed = self.failed is not None and self.failed.done()
-        await self.lifecycle.shut_down(with_leave=not failed)
+        await self.lifecycle.shut_down(with_leave=hand_over and not failed)
         if self._registrar is not None:
             await self._registrar.stop()
         await self._snapshotter.stop()
-        await self.raft.stop()
+        await self.raft.stop(hand_over=hand_over)
         self._end()
 
     async def abandon(self) -> None:
@@ -335,9 +336,15 @@ class ControlPlane:
         self.controller.on_committed(high_watermark)
         if batches:
             self._on_image()
+        self.on_heard()
+
+    def on_heard(self) -> None:
+        if self._located is None or self._located.done():
+            return
         role = self.raft.machine.role
-        if isinstance(role, Follower) and high_watermark >= role.leader_high_watermark:
-            self._on_located()
+        here = self.loader.state.newest.last_offset + 1
+        if isinstance(role, Follower) and 0 <= role.leader_high_watermark <= here:
+            self._located.set_result(None)
 
     def on_snapshot(self, snapshot: SnapshotId, timestamp_ms: int, records: Sequence[MetadataRecord]) -> None:
         assert self.controller.active is None, "a leader never loads a snapshot"
@@ -367,7 +374,8 @@ class ControlPlane:
         except (KafkaError, Malformed) as error:
             raise StartupError(f"the controller cannot start: {error}") from error
         self.channel.on_leading(True)
-        self._on_located()
+        if self._located is not None and not self._located.done():
+            self._located.set_result(None)
 
     def on_resigned(self, epoch: int) -> None:
         self._deactivate(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more."))
@@ -387,10 +395,6 @@ class ControlPlane:
             self._located.set_exception(error)
         if self.failed is not None and not self.failed.done():
             self.failed.set_result(error)
-
-    def _on_located(self) -> None:
-        if self._located is not None and not self._located.done():
-            self._located.set_result(None)
 
     # Making the controller.
 

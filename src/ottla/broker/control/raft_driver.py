@@ -84,6 +84,10 @@ class RaftListener(Protocol):
         """Who leads, as far as this node knows; it need not have taken up its office yet."""
         ...
 
+    def on_heard(self) -> None:
+        """Somebody answered; this node may know more about the quorum than before."""
+        ...
+
     def on_leadership(self, epoch: int) -> None:
         """This node leads; `on_commit` has told of all that was there before."""
         ...
@@ -146,6 +150,7 @@ class RaftDriver:
         self._last_token = 0
         self._started = asyncio.Event()
         self._stopping: asyncio.Event | None = None
+        self._unreachable: dict[int, None] = {}
         self._closed = False
         self._failure: Exception | None = None
 
@@ -251,7 +256,7 @@ class RaftDriver:
         self._arm()
         if not self._pumping:
             self._pump()
-        if self._stopping is not None and self._machine.may_stop:
+        if self._stopping is not None and (self._machine.may_stop or self._is_alone):
             self._stopping.set()
 
     def _pump(self) -> None:
@@ -261,7 +266,7 @@ class RaftDriver:
                 slow = self._carry_out(self._queue.popleft())
             except Exception as error:
                 # The disk failed, or what is committed could not be taken in. Either way this node cannot go on.
-                self._fail(error)
+                self.fail(error)
                 continue
             if slow is not None:
                 self._slow = asyncio.get_running_loop().create_task(self._await(slow), name="raft")
@@ -272,7 +277,7 @@ class RaftDriver:
         try:
             await slow
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         self._slow = None
         self._pump()
 
@@ -336,7 +341,7 @@ class RaftDriver:
         try:
             batch = self._log.append(records, epoch, self._runtime.clock.wall_ms())
         except DiskError as error:
-            self._fail(error)
+            self.fail(error)
             raise
         self._on_appended(batch)
         return batch
@@ -428,7 +433,7 @@ class RaftDriver:
                 log.on_flushed(flush, self._runtime.clock.wall_ms())
                 self._on(self._machine.on_flushed(flush.end_offset, self._now_ms()))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             self._flushing = None
 
@@ -498,6 +503,7 @@ class RaftDriver:
             try:
                 response = await peer.send(effect.request, effect.response, timeout_ms=effect.timeout_ms)
             except PeerLost:
+                self._unreachable[effect.node_id] = None
                 effects = self._machine.on_send_failed(number, self._now_ms())
             except KafkaError as error:
                 effects = self._machine.on_send_failed(number, self._now_ms(), error.code)
@@ -505,8 +511,9 @@ class RaftDriver:
                 self._check_cluster(effect, response)
                 effects = self._machine.on_response(number, response, self._now_ms())
             self._on(effects)
+            self._listener.on_heard()
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             self._sending.pop(number, None)
 
@@ -548,11 +555,11 @@ class RaftDriver:
         try:
             self._on(self._machine.on_timer(now_ms))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     # Ending.
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Nothing that was asked for before happens any more: it may rest on a promise that was not kept."""
         if self._failure is not None or self._closed:
             return
@@ -571,20 +578,27 @@ class RaftDriver:
                 answer.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This node is stopping."))
                 answer.exception()  # Seen, whether or not anybody still waits.
 
-    async def stop(self) -> None:
+    async def stop(self, *, hand_over: bool = True) -> None:
         """Flush what was appended, hand the leadership over, and end. The log stays open; its owner closes it."""
         if self._closed:
             return
         if self._started.is_set() and self._failure is None:
             await self._flush_to(self.log.log_end_offset)
+        if self._started.is_set() and self._failure is None and hand_over:
             self._stopping = asyncio.Event()
+            self._unreachable.clear()
             self._on(self._machine.on_stop(self._now_ms()))
             try:
                 async with asyncio.timeout(self._config.request_timeout_ms / 1000):
                     await self._stopping.wait()
             except TimeoutError:
-                _log.warning("this node led the quorum and stopped, and nobody has taken over yet")
+                _log.info("this node led the quorum and stops, and nobody has taken over yet")
         await self.abandon()
+
+    @property
+    def _is_alone(self) -> bool:
+        """Has every other voter been asked to take over, in vain?"""
+        return all(voter in self._unreachable for voter in self._machine.voters.latest.ids if voter != self._local.id)
 
     async def abandon(self) -> None:
         """End here and now."""
