@@ -22,7 +22,18 @@ QUORUM_STATE = f"{DIRECTORY}/{QUORUM_STATE_FILE}"
 class _Seen:
     """One machine, as it was when last looked at."""
 
-    __slots__ = ("epoch", "file", "high_watermark", "leader", "log_start", "process", "role", "stored", "votes")
+    __slots__ = (
+        "epoch",
+        "file",
+        "high_watermark",
+        "leader",
+        "log_start",
+        "process",
+        "renames",
+        "role",
+        "stored",
+        "votes",
+    )
 
     def __init__(self) -> None:
         self.process: Process | None = None
@@ -34,6 +45,7 @@ class _Seen:
         self.file: FileNode | None = None
         self.stored: ElectionState | None = None
         self.votes = 0
+        self.renames = -1
 
 
 class QuorumChecker:
@@ -79,7 +91,9 @@ class QuorumChecker:
             self._on_high_watermark(machine, seen, raft)
         if log.log_start_offset != seen.log_start:
             self._on_log_start(machine, seen, log.log_start_offset, loaded=log.log_start_offset > before)
-        self._check_stored(machine, seen)
+        if machine.volume.renames != seen.renames:
+            seen.renames = machine.volume.renames
+            self._check_stored(machine, seen)
 
     def _on_role(self, machine: Machine, seen: _Seen, raft: RaftMachine) -> None:
         if raft.epoch < seen.epoch:
