@@ -189,7 +189,7 @@ class Simulation:
         self.faults.start()
         self._pass(ends)
         core = list(self.cluster.machines.values())
-        if self.options.mode is Mode.LIVENESS:
+        if self.options.mode is Mode.LIVENESS and not self.faults.tampered:
             chosen = choose_core(self.cluster, self.places, self.options.min_isr, Random(f"{self.options.seed}/core"))
             core = core if chosen is None else chosen
         self.faults.stop()
@@ -266,11 +266,13 @@ class Simulation:
         self.trace.note(machine.name, "stays broken")
 
     async def _come_to_life(self, core: list[Machine]) -> bool:
-        """Wait until all that a core must do is so, and stays so for a while."""
+        """Wait until all that a core must do is so, nobody repairs anything any more, and it stays so for a while."""
         since: float | None = None
         elections = self.quorum.elections
         while True:
             self.unmet = unmet(self.cluster, core, self.places)
+            if self.faults.tampered:
+                self.unmet.append(f"{list(self.faults.tampered)} are damaged")
             if self.unmet or self.quorum.elections != elections:
                 since = None
                 elections = self.quorum.elections
@@ -359,10 +361,12 @@ class Simulation:
                 self.quorum.after_step(machine)
                 moved = self.metadata.after_step(machine) or moved
             if moved and self.metadata.moved:
-                for place in self.metadata.moved:
+                for place, before, after in self.metadata.moved:
                     ledger = self._ledger_of(place)
                     if ledger is not None:
                         self.replicas.check_candidates(place, ledger)
+                    if before is not None and before is not after:
+                        self.replicas.on_isr_changed(place, before, after)
             if world in touched:
                 self.histories.after_step()
         except Violation as violation:
