@@ -148,6 +148,18 @@ class Quorum:
         return self.voters.latest.is_voter(self.local)
 
     @property
+    def may_run(self) -> bool:
+        """Is this replica a voter, or one that will have been none only once its removal is committed?
+
+        Raft's rule for changes of the voters: the removal may be in no other log, or in one that is shorter elsewhere;
+        then nobody but the removed can be elected, by the others, to commit it. It leaves when that is done (B15).
+        """
+        if self.is_voter:
+            return True
+        voters, committed = self.voters, self.high_watermark or 0
+        return voters.in_log and voters.latest_offset >= committed and voters.previous.is_voter(self.local)
+
+    @property
     def local_voter(self) -> Voter:
         return Voter(self.local, self.endpoints)
 
@@ -231,7 +243,7 @@ class Quorum:
             else:
                 unattached.leader_id = election.leader_id
                 self.role = unattached
-        elif election.voted == self.local and self.is_voter:
+        elif election.voted == self.local and self.may_run:
             self.role = Candidate(
                 epoch=election.epoch,
                 local=self.local,
@@ -267,7 +279,7 @@ class Quorum:
                 epoch=epoch,
                 voted=voted,
                 leader_id=leader_id,
-                election_deadline_ms=deadline if self.is_voter else None,
+                election_deadline_ms=deadline if self.may_run else None,
             )
         )
 
@@ -299,7 +311,7 @@ class Quorum:
 
     def to_prospective(self, now_ms: int) -> None:
         old = self.role
-        assert self.is_voter, "an observer does not run (B17)"
+        assert self.may_run, "an observer does not run (B17)"
         assert not isinstance(old, Leader | Prospective), f"no way to Prospective from {old}"
         assert not isinstance(old, Resigned) or self.voters.latest.is_only_voter(self.local), (
             "who resigned lets others run first"
@@ -318,7 +330,7 @@ class Quorum:
 
     def to_candidate(self, now_ms: int) -> None:
         old = self.role
-        assert self.is_voter, "an observer does not run (B17)"
+        assert self.may_run, "an observer does not run (B17)"
         assert isinstance(old, Prospective), f"no way to Candidate from {old}"
         self._enter(
             Candidate(
@@ -419,4 +431,4 @@ class Quorum:
         return now_ms + timeout + (self.random.randrange(timeout) if timeout else 0)
 
     def _election_deadline(self, now_ms: int) -> int | None:
-        return self.election_deadline_from(now_ms) if self.is_voter else None
+        return self.election_deadline_from(now_ms) if self.may_run else None
