@@ -87,15 +87,14 @@ class Polling:
 
     def _poll_resigned(self, role: Resigned, now_ms: int) -> None:
         quorum = self._quorum
+        if not quorum.stopping and not quorum.failed:
+            if role.election_deadline_ms <= now_ms:
+                # The next epoch, so that nobody is told any more that this one is led from here.
+                quorum.to_unattached(role.epoch + 1, now_ms)
+                return
+            self._wake_at(role.election_deadline_ms)
         for voter in role.unacknowledged:
             self._send_when_ready(self._voter(voter), partial(requests.end_quorum_epoch, quorum, role), now_ms)
-        if quorum.stopping or quorum.failed:
-            return
-        if role.election_deadline_ms <= now_ms:
-            # The next epoch, so that nobody is told any more that this one is led from here.
-            quorum.to_unattached(role.epoch + 1, now_ms)
-            return
-        self._wake_at(role.election_deadline_ms)
 
     # Running.
 

@@ -226,20 +226,21 @@ class Quorum:
         unattached = Unattached(
             epoch=election.epoch, voted=election.voted, election_deadline_ms=self._election_deadline(now_ms)
         )
-        if stored is None and log.log_end_offset == 0 and self.is_voter:
+        if stored is None and log.log_end_offset == 0 and self.may_run:
             # A new cluster: there is no leader whose life could be disturbed. Chance keeps the voters apart.
-            unattached.election_deadline_ms = now_ms + self.random.randrange(
-                max(1, self.config.election_timeout_ms // 10)
-            )
+            unattached.election_deadline_ms = now_ms + self.soon_ms()
         if log.last_epoch > election.epoch:
             # The quorum-state was lost, the log was not: its epochs were led by somebody.
             self.role = Unattached(epoch=log.last_epoch, election_deadline_ms=self._election_deadline(now_ms))
         elif election.leader_id == self.local.id:
             self.role = self._resigned(election.epoch, (), now_ms)
+            # The others hear at once that the epoch is over, and run first; but they may be starting too.
+            self.role.election_deadline_ms = now_ms + self.config.election_timeout_ms // 5 + self.soon_ms()
         elif election.leader_id is not None:
             endpoints = voters.endpoints(election.leader_id)
             if endpoints:
                 self.role = self._follower(election.epoch, election.leader_id, endpoints, election.voted, now_ms)
+                self.role.from_disk = True
             else:
                 unattached.leader_id = election.leader_id
                 self.role = unattached
@@ -425,6 +426,10 @@ class Quorum:
             successors=successors,
             unacknowledged=dict.fromkeys(others),
         )
+
+    def soon_ms(self) -> int:
+        """A short while, by chance: for a start, when there is likely no leader that could be disturbed."""
+        return self.random.randrange(max(1, self.config.election_timeout_ms // 5))
 
     def election_deadline_from(self, now_ms: int) -> int:
         timeout = self.config.election_timeout_ms

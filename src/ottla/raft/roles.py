@@ -158,6 +158,9 @@ class Follower:
     has_fetched: bool = False
     """Has this leader answered a fetch? Then it lives, and nobody needs to run against it."""
 
+    from_disk: bool = False
+    """Is the leader one that was known before the start, and not heard of since?"""
+
     has_updated_leader: bool = False
     fetched_from: int = -1
     """Where the log ended when the last records came."""
