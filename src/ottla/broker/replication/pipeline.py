@@ -102,6 +102,8 @@ class Pipeline:
         self._waiting = False
         """Is all that happens that a request waits at the leader?"""
         self._hurrying = False
+        self._failing = False
+        """Was it said that the leader is not to be reached?"""
         self._second: tuple[SessionRequest, int, asyncio.Task[FetchResponse]] | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -241,10 +243,12 @@ class Pipeline:
                 response = await answer
             except KafkaError as error:
                 self._waiting = False
-                _log.info("broker %d (%s) could not be fetched from: %s", self.leader_id, self._endpoint, error)
+                level = logging.DEBUG if self._failing else logging.INFO
+                _log.log(level, "broker %d (%s) could not be fetched from: %s", self.leader_id, self._endpoint, error)
+                self._failing = True
                 self._session.on_lost(asked.attempt)
             else:
-                self._waiting = False
+                self._waiting = self._failing = False
                 useful = self._session.on_response(asked.attempt, response)
                 if useful:
                     await self._copy(response, number)
