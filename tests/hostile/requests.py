@@ -13,12 +13,11 @@ from ottla.broker.api import HANDLERS
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.messages import fetch_request, list_offsets_request, metadata_request, produce_request
+from ottla.wire.messages.update_features_request import UpdateFeaturesRequest
 from tests.wire.strategies import messages
 
 from .canary import batch_of
 from .harness import VICTIM_TOPIC
-
-UPDATE_FEATURES = 57
 
 SERVED = [
     (key, version) for key in sorted(HANDLERS) for version in range(APIS[key].first_version, APIS[key].last_version + 1)
@@ -54,8 +53,11 @@ def tame(message: Message, version: int) -> None:
     for name in ("max_wait_ms", "timeout_ms"):
         if hasattr(message, name):
             setattr(message, name, 0)
-    if hasattr(message, "validate_only") and (message.API_KEY, version) != (UPDATE_FEATURES, 0):
-        message.validate_only = True
+    if hasattr(message, "validate_only"):
+        if isinstance(message, UpdateFeaturesRequest) and version == 0:
+            message.feature_updates = []  # That version cannot say that it is only to be validated.
+        else:
+            message.validate_only = True
 
 
 def meaningful(key: int, version: int) -> bytes | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
+from ottla.broker.directory_assignments import DirectoryAssignments
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log_dirs import LogDirFailures
 from ottla.broker.maintenance import LogMaintenance
@@ -197,6 +198,7 @@ class Node:
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
         self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(DirectoryAssignments(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)

@@ -13,6 +13,7 @@ from ottla.broker.fetch_sessions import NO_WATERMARK, FetchPartition, Wanted
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.reply import FileSpan
 from ottla.errors import ErrorCode, KafkaError
+from ottla.partition import Heard
 from ottla.runtime import DiskError
 from ottla.wire.fetch_codec import Fetched
 
@@ -28,7 +29,7 @@ _KNOWS_NEW_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCE
 class Found(Fetched[FileSpan]):
     """What one partition has to say."""
 
-    __slots__ = ("hosted", "hurry", "remembered", "wanted")
+    __slots__ = ("at_end", "hosted", "hurry", "remembered", "wanted")
 
     def __init__(self, wanted: Wanted, remembered: FetchPartition | None, hosted: HostedPartition | None) -> None:
         super().__init__(wanted.topic, wanted.partition)
@@ -38,6 +39,8 @@ class Found(Fetched[FileSpan]):
         self.hosted = hosted
         self.hurry = False
         """Is there something to say that cannot wait for bytes?"""
+        self.at_end = False
+        """Does the follower have everything, so that nothing need be said before the partition moves?"""
 
     @property
     def size(self) -> int:
@@ -79,7 +82,13 @@ class PartitionReader:
         return topic.partitions.get(wanted.partition) if topic is not None else None
 
     def read(
-        self, wanted: Wanted, remembered: FetchPartition | None, max_bytes: int, *, min_one: bool, arrived: bool
+        self,
+        wanted: Wanted,
+        remembered: FetchPartition | None,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        arrived: Heard | None = None,
     ) -> Found:
         """What the partition has now. With `arrived` the request has just come, and a follower's position is taken from
         it; later, when it has waited, that is old news."""
@@ -143,7 +152,7 @@ class PartitionReader:
                 found.aborted = log.aborted_transactions(offset, upper)
 
     def _read_as_follower(
-        self, found: Found, hosted: HostedPartition, max_bytes: int, min_one: bool, arrived: bool
+        self, found: Found, hosted: HostedPartition, max_bytes: int, min_one: bool, arrived: Heard | None
     ) -> None:
         wanted = found.wanted
         services = self._services
@@ -167,11 +176,14 @@ class PartitionReader:
             span = log.read(offset, max_bytes=max_bytes, upper_bound=log_end, min_one=min_one)
             if span is not None:
                 found.span = FileSpan(span.file, span.position, span.size)
-        if arrived:
+        found.at_end = offset == log_end
+        if arrived is not None:
             # Only now: a fetch that could not be served proves nothing.
             services.replicas.on_follower_fetch(
-                hosted, self.replica_id, self._broker_epoch, offset, log_end, wanted.log_start_offset
+                hosted, self.replica_id, self._broker_epoch, offset, log_end, wanted.log_start_offset, arrived
             )
+            if found.remembered is not None:
+                found.remembered.progress = leader.followers[self.replica_id]
         # After that, since this very fetch may have been what the high watermark waited for.
         self._tell_offsets(found, hosted)
         if wanted.high_watermark != NO_WATERMARK:

@@ -266,7 +266,7 @@ class RaftDriver:
                 slow = self._carry_out(self._queue.popleft())
             except Exception as error:
                 # The disk failed, or what is committed could not be taken in. Either way this node cannot go on.
-                self._fail(error)
+                self.fail(error)
                 continue
             if slow is not None:
                 self._slow = asyncio.get_running_loop().create_task(self._await(slow), name="raft")
@@ -277,7 +277,7 @@ class RaftDriver:
         try:
             await slow
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         self._slow = None
         self._pump()
 
@@ -341,7 +341,7 @@ class RaftDriver:
         try:
             batch = self._log.append(records, epoch, self._runtime.clock.wall_ms())
         except DiskError as error:
-            self._fail(error)
+            self.fail(error)
             raise
         self._on_appended(batch)
         return batch
@@ -433,7 +433,7 @@ class RaftDriver:
                 log.on_flushed(flush, self._runtime.clock.wall_ms())
                 self._on(self._machine.on_flushed(flush.end_offset, self._now_ms()))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             self._flushing = None
 
@@ -513,7 +513,7 @@ class RaftDriver:
             self._on(effects)
             self._listener.on_heard()
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             self._sending.pop(number, None)
 
@@ -555,11 +555,11 @@ class RaftDriver:
         try:
             self._on(self._machine.on_timer(now_ms))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     # Ending.
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Nothing that was asked for before happens any more: it may rest on a promise that was not kept."""
         if self._failure is not None or self._closed:
             return
