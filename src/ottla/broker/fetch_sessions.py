@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ottla.broker.limits import SESSION_PARTITIONS_MAX
 from ottla.errors import ErrorCode, KafkaError
-from ottla.wire.fetch_codec import TopicKey
+from ottla.model import TopicKey
 
 FINAL_EPOCH = -1
 """A full request that wants no session."""
