@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.control.format import FormatOptions
+from ottla.controller.controller import Controller
+from ottla.controller.generated import Generated
 from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.log import LogConfig
 from ottla.metadata.delta import MetadataDelta
@@ -492,3 +494,18 @@ async def test_the_controller_serves_its_own_apis_only(tmp_path: Path) -> None:
     with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
         await node.send(DescribeQuorumRequest(), DescribeQuorumResponse)
     await node.stop()
+
+
+async def test_a_controller_with_a_bug_stops_the_node_rather_than_go_on_wrong(tmp_path: Path) -> None:
+    node = await StagedNode(tmp_path).start()
+
+    def broken(controller: Controller, now_ms: int) -> Generated[None]:
+        raise AssertionError("the impossible")
+
+    with pytest.raises(KafkaError) as refusal:
+        await node.plane.submit(broken)
+    assert refusal.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not node.plane.is_active_controller
+    assert node.plane.failed is not None
+    assert isinstance(node.plane.failed.result(), AssertionError)
+    await node.crash()

@@ -70,6 +70,8 @@ class Node:
         self.failure: BaseException | None = None
         """Why the node had to stop by itself, if it had to."""
         self.on_fatal: Callable[[], None] = lambda: None
+        self.all_stop = False
+        """Does the whole cluster stop with this node, so that there is nobody to hand over to?"""
 
     @property
     def services(self) -> Services:
@@ -272,7 +274,7 @@ class Node:
         if self._services is not None:
             self._services.metrics.stop()
         if self._control is not None:
-            await self._control.stop()
+            await self._control.stop(hand_over=not self.all_stop)
         for _, listener in self._listeners:
             listener.close()
         if self._maintenance is not None:

@@ -92,7 +92,9 @@ class NodeMetrics:
     @property
     def is_ready(self) -> bool:
         """Does the node serve, and does the cluster send clients to it?"""
-        return self.state is BrokerState.RUNNING and self.is_live and not self._services.control.lifecycle.fenced
+        services = self._services
+        served = not services.config.is_broker or not services.control.lifecycle.fenced
+        return self.state is BrokerState.RUNNING and self.is_live and served
 
     def start(self) -> None:
         """The node serves."""
@@ -148,7 +150,6 @@ class NodeMetrics:
             for waiters in (partition.durable_waiters, partition.watermark_waiters):
                 produces.update(waiter for _, waiter in waiters)
             fetches.update(partition.fetch_waiters)
-            fetches.update(partition.replica_waiters)
         # One whose time ran out stays in line behind its offset, but does not wait any more.
         waiting = sum(1 for waiter in produces if not isinstance(waiter, DelayedProduce) or waiter.waiting)
         yield ("Produce",), waiting

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.fetch_sessions import NO_WATERMARK, FetchPartition, Wanted
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
+from ottla.partition import Heard
 from ottla.runtime import DiskError, FileSpan
 from ottla.wire.fetch_codec import Fetched
 
@@ -27,7 +28,7 @@ _KNOWS_NEW_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCE
 class Found(Fetched[FileSpan]):
     """What one partition has to say."""
 
-    __slots__ = ("hosted", "hurry", "remembered", "wanted")
+    __slots__ = ("at_end", "hosted", "hurry", "remembered", "wanted")
 
     def __init__(self, wanted: Wanted, remembered: FetchPartition | None, hosted: HostedPartition | None) -> None:
         super().__init__(wanted.topic, wanted.partition)
@@ -37,6 +38,8 @@ class Found(Fetched[FileSpan]):
         self.hosted = hosted
         self.hurry = False
         """Is there something to say that cannot wait for bytes?"""
+        self.at_end = False
+        """Does the follower have everything, so that nothing need be said before the partition moves?"""
 
     @property
     def size(self) -> int:
@@ -78,7 +81,13 @@ class PartitionReader:
         return topic.partitions.get(wanted.partition) if topic is not None else None
 
     def read(
-        self, wanted: Wanted, remembered: FetchPartition | None, max_bytes: int, *, min_one: bool, arrived: bool
+        self,
+        wanted: Wanted,
+        remembered: FetchPartition | None,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        arrived: Heard | None = None,
     ) -> Found:
         """What the partition has now. With `arrived` the request has just come, and a follower's position is taken from
         it; later, when it has waited, that is old news."""
@@ -142,7 +151,7 @@ class PartitionReader:
                 found.aborted = log.aborted_transactions(offset, upper)
 
     def _read_as_follower(
-        self, found: Found, hosted: HostedPartition, max_bytes: int, min_one: bool, arrived: bool
+        self, found: Found, hosted: HostedPartition, max_bytes: int, min_one: bool, arrived: Heard | None
     ) -> None:
         wanted = found.wanted
         services = self._services
@@ -166,11 +175,14 @@ class PartitionReader:
             span = log.read(offset, max_bytes=max_bytes, upper_bound=log_end, min_one=min_one)
             if span is not None:
                 found.span = span
-        if arrived:
+        found.at_end = offset == log_end
+        if arrived is not None:
             # Only now: a fetch that could not be served proves nothing.
             services.replicas.on_follower_fetch(
-                hosted, self.replica_id, self._broker_epoch, offset, log_end, wanted.log_start_offset
+                hosted, self.replica_id, self._broker_epoch, offset, log_end, wanted.log_start_offset, arrived
             )
+            if found.remembered is not None:
+                found.remembered.progress = leader.followers[self.replica_id]
         # After that, since this very fetch may have been what the high watermark waited for.
         self._tell_offsets(found, hosted)
         if wanted.high_watermark != NO_WATERMARK:

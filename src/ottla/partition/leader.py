@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
-from ottla.partition.replica import FollowerProgress, LiveBroker
+from ottla.partition.replica import FollowerProgress, Heard, LiveBroker
 
 _NOTHING: tuple[Effect, ...] = ()
 
@@ -132,14 +132,16 @@ class PartitionLeader:
         now_ms: int,
         *,
         log_start: int = -1,
+        heard: Heard | None = None,
     ) -> Sequence[Effect]:
         """A follower asked for what comes at `fetch_offset`, and the read succeeded: it holds everything before that.
 
-        `log_end_at_read` is our log end as it was before the read.
+        `log_end_at_read` is our log end as it was before the read. If that is where the follower is, it counts as
+        caught up for as long as `heard` is moved on.
         """
         follower = self.followers[replica]  # `check_follower` turned strangers away.
         moved = fetch_offset != follower.log_end
-        follower.on_fetch(fetch_offset, log_start, broker_epoch, log_end_at_read, now_ms)
+        follower.on_fetch(fetch_offset, log_start, broker_epoch, log_end_at_read, now_ms, heard)
         proposed = self._maybe_grow(replica, follower)
         if not moved:
             return proposed

@@ -11,6 +11,7 @@ with NOT_CONTROLLER: the next leader may keep it or not.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
@@ -25,6 +26,8 @@ from ottla.metadata.state import MetadataBatch, MetadataState
 from ottla.runtime.seams import Clock
 from ottla.runtime.timers import Timer, TimerWheel
 from ottla.wire.message import Message
+
+_log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -99,12 +102,20 @@ class ControllerDriver:
             self._append(controller, generated.records)
         except KafkaError as error:
             future.set_exception(error)
+        except Exception as error:
+            self._on_bug(error)
+            future.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed."))
         else:
             if controller.has_uncommitted:
                 self._waiting.append((controller.next_offset - 1, future, generated.response))
             else:
                 future.set_result(generated.response)
         return cast("asyncio.Future[R]", future)
+
+    def _on_bug(self, error: Exception) -> None:
+        """Nobody knows whether the state still is what the log says, so this node decides nothing more."""
+        _log.error("the controller failed", exc_info=error)
+        self._raft.fail(error)
 
     def submit_request(self, request: Message, requester: Requester = ANYBODY) -> asyncio.Future[Message]:
         """As `submit`, for one of the wire's requests."""
@@ -182,4 +193,7 @@ class ControllerDriver:
                 self._append(controller, generated.records)
         except KafkaError:
             return  # The leadership or the log is lost, and whoever listens to the raft driver will be told.
+        except Exception as error:
+            self._on_bug(error)
+            return
         self._schedule_timed_work()

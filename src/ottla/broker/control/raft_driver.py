@@ -266,7 +266,7 @@ class RaftDriver:
                 slow = self._carry_out(self._queue.popleft())
             except Exception as error:
                 # The disk failed, or what is committed could not be taken in. Either way this node cannot go on.
-                self._fail(error)
+                self.fail(error)
                 continue
             if slow is not None:
                 self._slow = asyncio.get_running_loop().create_task(self._await(slow), name="raft")
@@ -277,7 +277,7 @@ class RaftDriver:
         try:
             await slow
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         self._slow = None
         self._pump()
 
@@ -341,7 +341,7 @@ class RaftDriver:
         try:
             batch = self._log.append(records, epoch, self._runtime.clock.wall_ms())
         except DiskError as error:
-            self._fail(error)
+            self.fail(error)
             raise
         self._on_appended(batch)
         return batch
@@ -433,7 +433,7 @@ class RaftDriver:
                 log.on_flushed(flush, self._runtime.clock.wall_ms())
                 self._on(self._machine.on_flushed(flush.end_offset, self._now_ms()))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             self._flushing = None
 
@@ -513,7 +513,7 @@ class RaftDriver:
             self._on(effects)
             self._listener.on_heard()
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             self._sending.pop(number, None)
 
@@ -555,11 +555,11 @@ class RaftDriver:
         try:
             self._on(self._machine.on_timer(now_ms))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     # Ending.
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Nothing that was asked for before happens any more: it may rest on a promise that was not kept."""
         if self._failure is not None or self._closed:
             return
@@ -578,12 +578,13 @@ class RaftDriver:
                 answer.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This node is stopping."))
                 answer.exception()  # Seen, whether or not anybody still waits.
 
-    async def stop(self) -> None:
+    async def stop(self, *, hand_over: bool = True) -> None:
         """Flush what was appended, hand the leadership over, and end. The log stays open; its owner closes it."""
         if self._closed:
             return
         if self._started.is_set() and self._failure is None:
             await self._flush_to(self.log.log_end_offset)
+        if self._started.is_set() and self._failure is None and hand_over:
             self._stopping = asyncio.Event()
             self._unreachable.clear()
             self._on(self._machine.on_stop(self._now_ms()))
