@@ -185,6 +185,7 @@ class Volume:
     """How long a sync takes, at most, on a good day."""
     syncs: int = 0
     writes: int = 0
+    renames: int = 0
 
     def lose_power(self, random: Random) -> None:
         self.root.lose_power(random)
@@ -407,6 +408,7 @@ class SimDisk:
         node = parent.entries.get(name)
         if node is None:
             _refuse("rename", source, errno.ENOENT)
+        self.volume.renames += 1
         if parent is other:
             parent.change(name, new_name, node)
         else:

@@ -200,14 +200,17 @@ class HistoryChecker:
 
     def _check_end_offsets(self) -> None:
         """A10: the latest offset that a leader tells never falls, for one who knows its epoch."""
-        last: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
-        for answer in self._history.end_offsets:
-            key = (answer.client, answer.place)
-            before = last.get(key)
-            if before is not None and answer.offset < before[0]:
-                raise Violation(
-                    "A10",
-                    f"{answer.client} asked for the end of {answer.place}: {before[0]}, and later "
-                    f"{answer.offset} from node {answer.node}",
-                )
-            last[key] = (answer.offset, answer.leader_epoch)
+        for place in sorted({answer.place for answer in self._history.end_offsets}):
+            answers = [answer for answer in self._history.end_offsets if answer.place == place]
+            told = sorted(answers, key=lambda answer: answer.completed)
+            at, highest = 0, -1
+            for answer in sorted(answers, key=lambda answer: answer.invoked):
+                while told[at].completed < answer.invoked:
+                    highest = max(highest, told[at].offset)
+                    at += 1
+                if answer.offset < highest:
+                    raise Violation(
+                        "A10",
+                        f"{answer.client} was told that {place} ends at {highest}, asked again, and was told "
+                        f"{answer.offset} by node {answer.node}",
+                    )

@@ -22,7 +22,18 @@ QUORUM_STATE = f"{DIRECTORY}/{QUORUM_STATE_FILE}"
 class _Seen:
     """One machine, as it was when last looked at."""
 
-    __slots__ = ("epoch", "file", "high_watermark", "leader", "log_start", "process", "role", "stored", "votes")
+    __slots__ = (
+        "epoch",
+        "file",
+        "high_watermark",
+        "leader",
+        "log_start",
+        "process",
+        "renames",
+        "role",
+        "stored",
+        "votes",
+    )
 
     def __init__(self) -> None:
         self.process: Process | None = None
@@ -34,6 +45,7 @@ class _Seen:
         self.file: FileNode | None = None
         self.stored: ElectionState | None = None
         self.votes = 0
+        self.renames = -1
 
 
 class QuorumChecker:
@@ -60,7 +72,6 @@ class QuorumChecker:
             return
         seen = self._seen[machine.id]
         raft, log = control.raft.machine, control.raft.log
-        self._ends[machine.id] = log.log_end_offset
         if seen.process is not process:
             seen.process, seen.role, seen.epoch = process, None, -1
             seen.high_watermark = None
@@ -75,11 +86,14 @@ class QuorumChecker:
             seen.leader = raft.leader_id
             if seen.leader is not None:
                 self._on_leader(machine, raft.epoch, seen.leader)
+        before, self._ends[machine.id] = self._ends.get(machine.id, -1), log.log_end_offset
         if raft.high_watermark != seen.high_watermark:
             self._on_high_watermark(machine, seen, raft)
         if log.log_start_offset != seen.log_start:
-            self._on_log_start(machine, seen, log.log_start_offset, log.log_end_offset)
-        self._check_stored(machine, seen)
+            self._on_log_start(machine, seen, log.log_start_offset, loaded=log.log_start_offset > before)
+        if machine.volume.renames != seen.renames:
+            seen.renames = machine.volume.renames
+            self._check_stored(machine, seen)
 
     def _on_role(self, machine: Machine, seen: _Seen, raft: RaftMachine) -> None:
         if raft.epoch < seen.epoch:
@@ -191,13 +205,13 @@ class QuorumChecker:
                     self._cluster.trace.note(machine.name, f"the voters are {list(ids)}")
                 self._voter_sets[offset] = ids
 
-    def _on_log_start(self, machine: Machine, seen: _Seen, start: int, end: int) -> None:
-        """B10: a log that does not begin at 0 begins with a snapshot."""
-        if start > seen.log_start and start == end and isinstance(seen.role, Leader):
-            raise Violation("B11", f"{machine.name} leads, and its log was replaced by a snapshot at {start}")
-        if start == end:
+    def _on_log_start(self, machine: Machine, seen: _Seen, start: int, *, loaded: bool) -> None:
+        """B10: a log that does not begin at 0 begins with a snapshot: its own, or one that was `loaded`."""
+        if loaded:
             self.snapshot_loads += 1
             self._cluster.trace.note(machine.name, f"loads a snapshot that ends at {start}")
+            if isinstance(seen.role, Leader):
+                raise Violation("B11", f"{machine.name} leads, and has loaded a snapshot that ends at {start}")
         seen.log_start = start
         directory = machine.volume.find(DIRECTORY)
         assert isinstance(directory, DirNode)

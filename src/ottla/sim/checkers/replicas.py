@@ -7,6 +7,7 @@ of the last look; only what moved is looked into.
 from __future__ import annotations
 
 from ottla.broker.hosted import HostedPartition
+from ottla.broker.services import Services
 from ottla.log.log import Log
 from ottla.model import METADATA_TOPIC, TopicPartition
 from ottla.records import crc_is_valid
@@ -96,6 +97,14 @@ class ReplicaChecker:
         services = process.node._services
         if services is None:
             return
+        try:
+            self._look_at_all(machine, process, services)
+        except Violation as violation:
+            # What lies on a damaged disk cannot be held against anybody.
+            if machine.id not in self._damaged or violation.invariant not in ("E1", "A22"):
+                raise
+
+    def _look_at_all(self, machine: Machine, process: Process, services: Services) -> None:
         watches = self._watches.get(process)
         if watches is None:
             watches = self._watches[process] = {}

@@ -51,6 +51,18 @@ async def ask(faults: Faults, request: Message, response: type[M], *, tries: int
     return None
 
 
+async def ask_controllers(faults: Faults, request: Message, response: type[M]) -> M | None:
+    """The answer of the one that leads, asked on the controllers' own listener."""
+    admin = faults.simulation.admin
+    for machine in faults.cluster.controllers:
+        if view.is_active_controller(machine):
+            try:
+                return await admin.wire((machine.name, CONTROLLER_PORT)).call(request, response, timeout_s=4.0)
+            except (Lost, Malformed):
+                continue
+    return None
+
+
 def reassignment(faults: Faults, random: Random) -> bool:
     """Other replicas for a partition, or the same in another order; sometimes thought better of."""
     place = random.choice(faults.simulation.places)
@@ -216,9 +228,11 @@ async def replace_voter(faults: Faults, machine: Machine, old: Uuid | None) -> N
 
 
 async def _remove_voter(faults: Faults, machine: Machine, directory_id: Uuid) -> bool:
-    request = RemoveRaftVoterRequest(voter_id=machine.id, voter_directory_id=directory_id)
+    request = RemoveRaftVoterRequest(
+        cluster_id=faults.cluster.cluster_id, voter_id=machine.id, voter_directory_id=directory_id
+    )
     for _ in range(100):
-        response = await ask(faults, request, RemoveRaftVoterResponse)
+        response = await ask_controllers(faults, request, RemoveRaftVoterResponse)
         if response is not None and response.error_code in (0, ErrorCode.VOTER_NOT_FOUND):
             return True
         await faults.simulation.admin.sleep(0.5)
@@ -231,12 +245,13 @@ async def _add_voter(faults: Faults, machine: Machine) -> bool:
         directory_id = view.metadata_directory_id(machine)
         if directory_id is not None and machine.running:
             request = AddRaftVoterRequest(
+                cluster_id=faults.cluster.cluster_id,
                 timeout_ms=3000,
                 voter_id=machine.id,
                 voter_directory_id=directory_id,
                 listeners=[Listener(name="CONTROLLER", host=machine.name, port=CONTROLLER_PORT)],
             )
-            response = await ask(faults, request, AddRaftVoterResponse)
+            response = await ask_controllers(faults, request, AddRaftVoterResponse)
             if response is not None and response.error_code in (0, ErrorCode.DUPLICATE_VOTER):
                 faults.cluster.trace.note("operator", f"{machine.name} is in the quorum again")
                 return True
