@@ -38,7 +38,11 @@ async def test_the_first_start_makes_a_cluster_of_one(tmp_path: Path) -> None:
     assert broker.epoch == plane.broker_epoch
     assert list(node.image.cluster.controllers) == [1]
     assert plane.is_active_controller
-    assert plane.finalized_features == {"metadata.version": 30, "kraft.version": 1}
+    assert plane.finalized_features == {
+        "metadata.version": 30,
+        "kraft.version": 1,
+        "eligible.leader.replicas.version": 1,
+    }
     status = plane.quorum_status()
     assert status is not None
     assert (status.leader_id, status.leader_epoch) == (1, 1)

@@ -29,19 +29,19 @@ def simulate(seeds: range, size: int) -> Counter[str]:
 
 
 def test_three_voters_stay_safe_and_find_each_other_again() -> None:
-    counts = simulate(range(200), 3)
-    assert all(counts[kind] > 20 for kind in HAPPENS), counts
-    assert counts["committed"] > 4_000
+    counts = simulate(range(120), 3)
+    assert all(counts[kind] > 10 for kind in HAPPENS), counts
+    assert counts["committed"] > 2_500
 
 
 def test_five_voters() -> None:
-    counts = simulate(range(1_000, 1_025), 5)
-    assert counts["committed"] > 500
+    counts = simulate(range(1_000, 1_015), 5)
+    assert counts["committed"] > 300
 
 
 def test_one_voter_that_others_join_and_leave() -> None:
-    counts = simulate(range(2_000, 2_060), 1)
-    assert counts["voters"] > 60
+    counts = simulate(range(2_000, 2_050), 1)
+    assert counts["voters"] > 50
     assert counts["committed"] > 1_000
 
 

@@ -199,6 +199,9 @@ class Leader:
                 break
             await _first(left, self.changed, again)
         response = FetchResponse(session_id=number, responses=answers)
+        for topic in answers:
+            for data in topic.partitions:
+                session.told[topic.topic_id, data.partition_index] = (data.high_watermark, data.log_start_offset)
         if self.overrides:
             response = self.overrides.pop(0)(response)
         if self.held is not None:
@@ -215,7 +218,6 @@ class Leader:
             told = (data.high_watermark, data.log_start_offset)
             news = session.told.get(key) != told
             if full or size or data.error_code or data.diverging_epoch.epoch >= 0 or news:
-                session.told[key] = told
                 topic = topics.setdefault(key[0], FetchableTopicResponse(topic_id=key[0]))
                 topic.partitions.append(data)
             worth = worth or bool(size or data.error_code or data.diverging_epoch.epoch >= 0)

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import pytest
+
 from ottla.errors import ErrorCode
-from ottla.log import LogConfig
+from ottla.log import Log, LogConfig
 from ottla.partition.follower import FollowerState
 from ottla.runtime.seams import DiskError
 from ottla.wire.messages.fetch_response import FetchResponse
@@ -119,6 +121,40 @@ async def test_sessions_that_end_begin_anew() -> None:
         seen = len(it.leader.requests)
         await it.until(lambda: len(it.leader.requests) >= seen + 2)
         assert all(request.session_epoch == 0 and request.partitions for request in it.leader.requests[seen:])
+
+
+async def test_a_leader_that_refuses_every_request_is_not_asked_without_a_pause() -> None:
+    async with stage(replica_fetch_backoff_ms="40") as it:
+        it.leader.lead(0)
+        refusal = FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        it.leader.overrides = [lambda response: refusal] * 1000
+        partition = it.host(0)
+        it.fetchers.follow(partition, 1, 0)
+        await asyncio.sleep(0.2)
+        assert 2 <= len(it.leader.requests) < 15
+        it.leader.overrides.clear()
+        it.leader.produce(0)
+        await it.caught_up(partition)
+
+
+async def test_a_bug_in_one_partition_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as it:
+        partitions = [it.host(index) for index in range(2)]
+        broken = partitions[0].log
+        append_replicated = Log.append_replicated
+
+        def fail(self: Log, *arguments: object, **options: object) -> object:
+            if self is broken:
+                raise ValueError("nobody thought of this")
+            return append_replicated(self, *arguments, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Log, "append_replicated", fail)
+        for index, partition in enumerate(partitions):
+            it.leader.lead(index)
+            it.leader.produce(index)
+            it.fetchers.follow(partition, 1, 0)
+        await it.caught_up(partitions[1])
+        assert it.fetchers.failed_count == 1
 
 
 async def test_histories_that_part_are_cut_by_epochs_and_copied_again() -> None:

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.limits import SESSION_PARTITIONS_MAX
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TopicKey
 from ottla.partition import FollowerProgress
-from ottla.wire.fetch_codec import TopicKey
 
 FINAL_EPOCH = -1
 """A full request that wants no session."""

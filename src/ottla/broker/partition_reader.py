@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.fetch_sessions import NO_WATERMARK, FetchPartition, Wanted
 from ottla.broker.hosted import HostedPartition
-from ottla.broker.reply import FileSpan
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Heard
-from ottla.runtime import DiskError
+from ottla.runtime import DiskError, FileSpan
 from ottla.wire.fetch_codec import Fetched
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ class PartitionReader:
             return
         span = log.read(offset, max_bytes=max_bytes, upper_bound=upper, min_one=min_one)
         if span is not None:
-            found.span = FileSpan(span.file, span.position, span.size)
+            found.span = span
             if self._committed_only:
                 found.aborted = log.aborted_transactions(offset, upper)
 
@@ -175,7 +174,7 @@ class PartitionReader:
         if offset < log_end and not throttled and (max_bytes > 0 or min_one):
             span = log.read(offset, max_bytes=max_bytes, upper_bound=log_end, min_one=min_one)
             if span is not None:
-                found.span = FileSpan(span.file, span.position, span.size)
+                found.span = span
         found.at_end = offset == log_end
         if arrived is not None:
             # Only now: a fetch that could not be served proves nothing.

@@ -20,7 +20,6 @@ from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
 from ottla.broker.replica_selector import replica_selector
 from ottla.broker.replication.throttle import ReplicationThrottle
-from ottla.broker.reply import FileSpan
 from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.telemetry import Telemetry
 from ottla.config.node import NodeConfig
@@ -30,7 +29,7 @@ from ottla.log import Log, LogManager
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import Uuid
-from ottla.runtime import Clock, Disk, Offload, Runtime
+from ottla.runtime import Clock, Disk, FileSpan, Offload, Runtime
 from ottla.runtime.timers import TimerWheel
 from ottla.wire.produce_codec import Openings
 

@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import files, replicated, retention, timestamps, truncation
@@ -37,7 +37,7 @@ from ottla.log.timestamps import TimestampOffset
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import TopicPartition, Uuid
 from ottla.records import BatchHeader, EndTxnMarker
-from ottla.runtime.seams import Disk, DiskError, File
+from ottla.runtime.seams import Disk, DiskError, File, FileSpan
 
 _ASSIGNED = struct.Struct(">qii")
 """What a leader assigns, and the length between: base offset, batch length, leader epoch."""
@@ -46,14 +46,6 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL_OR_CONTROL = 0x30
 _CONTROL = 0x20
 _NEVER = -(1 << 62)
-
-
-class Span(NamedTuple):
-    """A run of bytes in one segment's file: whole batches, the first of which holds the offset that was asked for."""
-
-    file: File
-    position: int
-    size: int
 
 
 class Log:
@@ -478,8 +470,9 @@ class Log:
 
     # Reading.
 
-    def read(self, offset: int, *, max_bytes: int, upper_bound: int, min_one: bool = True) -> Span | None:
-        """Whole batches from the one that holds `offset` on, all of them below `upper_bound`; None if there are none.
+    def read(self, offset: int, *, max_bytes: int, upper_bound: int, min_one: bool = True) -> FileSpan | None:
+        """Whole batches of one segment from the one that holds `offset` on, all of them below `upper_bound`; None if
+        there are none.
 
         At most `max_bytes`, but with `min_one` never less than one batch. Raises OFFSET_OUT_OF_RANGE outside
         [log start, log end].
@@ -504,7 +497,7 @@ class Log:
                 min_one=min_one,
                 interval=self.config.index_interval_bytes,
             )
-            return None if found is None else Span(found[0].file, found[1], found[2] - found[1])
+            return None if found is None else FileSpan(found[0].file, found[1], found[2] - found[1])
         last_offsets, positions = segment.tail_last, segment.tail_positions
         slot = bisect_left(last_offsets, offset)
         start = positions[slot]
@@ -521,7 +514,7 @@ class Log:
                 end = first_end
             else:
                 end = positions[bisect_right(positions, start + max_bytes, slot) - 1]
-        return Span(segment.file, start, end - start)
+        return FileSpan(segment.file, start, end - start)
 
     def aborted_transactions(self, first: int, upper: int) -> list[AbortedTxn]:
         """Every aborted transaction that overlaps [first, upper), also those begun before `first`."""

@@ -1,8 +1,8 @@
 """KRaft: who leads the metadata log, and how far it is committed.
 
 `machine.RaftMachine` is pure. Its driver (`broker/control/raft_driver.py`) tells it facts, each a method `on_<fact>`,
-and gets effects back (`effects.py`). All effects go into one queue and are carried out strictly in order, those of later
-facts after those of earlier ones:
+and gets effects back (`effects.py`). All effects go into one queue and are carried out strictly in order, those of
+later facts after those of earlier ones:
 
 - `PersistQuorumState` is a promise. Nothing behind it in the queue happens before it is durable. Answers to requests
   are effects as well, so no vote leaves that could be forgotten, and no leader acts that could lead its epoch twice.

@@ -118,6 +118,11 @@ class RaftMachine:
         return self._quorum.is_voter
 
     @property
+    def may_run(self) -> bool:
+        """Is it a voter, or was it one until a removal that is not known to be committed?"""
+        return self._quorum.may_run
+
+    @property
     def must_flush(self) -> bool:
         """Does the leader rely on what this replica says it has? Of an observer too, if it may be made a voter."""
         return self._quorum.must_flush
@@ -126,7 +131,7 @@ class RaftMachine:
     def may_stop(self) -> bool:
         """After `on_stop`: nobody needs this replica any more to find a new leader."""
         quorum = self._quorum
-        return not quorum.is_voter or quorum.voters.latest.is_only_voter(quorum.local) or quorum.has_remote_leader
+        return not quorum.may_run or quorum.voters.latest.is_only_voter(quorum.local) or quorum.has_remote_leader
 
     @property
     def next_deadline_ms(self) -> int | None:

@@ -11,14 +11,11 @@ from struct import Struct
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import ErrorCode
-from ottla.model import Uuid
+from ottla.model import TopicKey
 from ottla.wire.primitives import unsigned_varint
 
 FIRST_VERSION = 4
 LAST_VERSION = 18
-
-TopicKey = str | Uuid
-"""A topic as the request names it: by name up to version 12, then by id."""
 
 _FRAME_HEAD = Struct(">iii").pack
 _FRAME_HEAD_7 = Struct(">iiihii").pack

@@ -56,8 +56,10 @@ R = TypeVar("R")
 def metadata_log_config(config: NodeConfig) -> LogConfig:
     """The metadata log's own segments. Its retention follows snapshots (`snapshotter.py`), so the log has none."""
     return LogConfig(
-        segment_bytes=config.get_int("metadata.log.segment.bytes"),
+        segment_bytes=config.find_int("internal.metadata.log.segment.bytes")
+        or config.get_int("metadata.log.segment.bytes"),
         segment_ms=config.get_int("metadata.log.segment.ms"),
+        file_delete_delay_ms=config.get_int("internal.metadata.delete.delay.millis"),
         retention_ms=-1,
         retention_bytes=-1,
     )
