@@ -7,7 +7,7 @@ WORKERS ?= 2
 # What the compiled functions could change: run a second time without them.
 USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests/behaviour tests/seams tests/log tests/clients
 
-.PHONY: check setup format lint types layers fast test oracle bench run messages clean
+.PHONY: check setup format lint types layers fast test oracle bench bench-cluster run messages clean
 
 check: format lint types layers fast
 
@@ -48,6 +48,9 @@ oracle: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks
+
+bench-cluster: $(READY)
+	@$(BIN)/python -m benchmarks.cluster
 
 run: $(READY)
 	@$(BIN)/ottla up

@@ -97,15 +97,14 @@ def _file_system(path: Path) -> str:
     return done.stdout.strip() or "unknown"
 
 
-def facts(setting: Setting) -> list[str]:
+def surroundings(setting: Setting) -> list[str]:
+    """The machine, and what runs on it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     try:
         native = not setting.pure and importlib.util.find_spec("ottla.records._native") is not None
     except ModuleNotFoundError:
         native = False
     loop = f"uvloop {_version('uvloop')}" if importlib.util.find_spec("uvloop") else "asyncio"
-    ceiling = "; ".join(f"{name}: {number(value)}" for name, value in setting.ceiling.items())
-    large, small = Batches.filling(65536, 1024), Batches.filling(16384, 1024)
     return [
         f"Machine: {_cpu_model()}, {os.cpu_count()} CPUs, {memory:.0f} GiB memory, Linux {platform.release()}, "
         f"data on {_file_system(setting.data)}.",
@@ -113,6 +112,14 @@ def facts(setting: Setting) -> list[str]:
         f"{'with' if native else 'without'} the compiled function.",
         f"{setting.names[1]}: Apache Kafka {KAFKA_VERSION}, {servers.java_version()}, "
         f"{' '.join(BROKER_HEAP)} and the G1 flags of its scripts, broker and controller in one process.",
+    ]
+
+
+def facts(setting: Setting) -> list[str]:
+    ceiling = "; ".join(f"{name}: {number(value)}" for name, value in setting.ceiling.items())
+    large, small = Batches.filling(65536, 1024), Batches.filling(16384, 1024)
+    return [
+        *surroundings(setting),
         "Both keep their defaults, so neither calls fsync on the way of a record: the operating system writes back "
         "when it sees fit. Deleted topics leave the disk at once "
         f"(`{next(iter(servers.SETTINGS))}=0`), on both sides.",
@@ -136,12 +143,15 @@ def facts(setting: Setting) -> list[str]:
     ]
 
 
-def markdown(rows: Sequence[Row], setting: Setting, plot: str) -> str:
+def markdown(
+    rows: Sequence[Row], setting: Setting, plot: str, *, told: Sequence[str] = (), made_by: str = "make bench"
+) -> str:
+    """`told` is how it was measured, beyond the surroundings; by default what `make bench` does."""
     names = setting.names
     lines = [
         f"# {names[0]} beside {names[1]}",
         "",
-        f"Written by `make bench` on {time.strftime('%Y-%m-%d')}{', pure fallback' if setting.pure else ''}.",
+        f"Written by `{made_by}` on {time.strftime('%Y-%m-%d')}{', pure fallback' if setting.pure else ''}.",
         "",
         f"![Ratios of {names[0]} to {names[1]}]({plot})",
         "",
@@ -151,7 +161,7 @@ def markdown(rows: Sequence[Row], setting: Setting, plot: str) -> str:
         "",
         "## How it was measured",
         "",
-        *(f"- {fact}" for fact in facts(setting)),
+        *(f"- {fact}" for fact in ([*surroundings(setting), *told] if told else facts(setting))),
         "",
     ]
     return "\n".join(lines)

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,13 +50,19 @@ class NodeProcess:
 
 
 def start_node(
-    directory: Path, *arguments: str, port: int = 0, environment: dict[str, str] | None = None
+    directory: Path,
+    *arguments: str,
+    port: int = 0,
+    environment: dict[str, str] | None = None,
+    under: Sequence[str] = (),
 ) -> NodeProcess:
+    """`under` is a command that runs the node in its own place, such as a tracer."""
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "stderr.txt"
     with log.open("a") as stderr:
         process = subprocess.Popen(
             [
+                *under,
                 sys.executable,
                 "-m",
                 "ottla.cli",

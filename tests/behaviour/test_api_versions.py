@@ -41,6 +41,20 @@ SERVED = {
     "PushTelemetry",
     "ListConfigResources",
     "DescribeTopicPartitions",
+    "DescribeAcls",
+    "CreateAcls",
+    "DeleteAcls",
+    "ElectLeaders",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
+    "DescribeClientQuotas",
+    "AlterClientQuotas",
+    "DescribeUserScramCredentials",
+    "AlterUserScramCredentials",
+    "UpdateFeatures",
+    "UnregisterBroker",
+    "AddRaftVoter",
+    "RemoveRaftVoter",
 }
 
 

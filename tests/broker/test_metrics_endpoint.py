@@ -38,8 +38,8 @@ from ottla.wire.messages.produce_response import ProduceResponse
 from ottla.wire.messages.push_telemetry_request import PushTelemetryRequest
 from ottla.wire.messages.push_telemetry_response import PushTelemetryResponse
 from tests.broker.test_connection import Echo, Wire, feed
-from tests.broker.wire_client import WireClient
 from tests.node_process import NodeProcess, running_node
+from tests.wire_client import WireClient
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"
 
@@ -127,12 +127,27 @@ def test_head_gets_the_head_alone() -> None:
         (b"GET /metrics HTTP/1.1 more", 505),
         (b"GET /\xff\xfe\x00 HTTP/1.1", 404),
         (b"HEAD /x HTTP/1.1", 404),
+        (b"POST /metrics HTTP/1.1", 405),
+        (b"PUT / HTTP/1.1", 405),
+        (b"DELETE /metrics HTTP/1.1", 405),
+        (b"PATCH /metrics HTTP/1.1", 405),
+        (b"OPTIONS * HTTP/1.1", 405),
+        (b"DELETE", 400),
     ],
 )
 def test_what_each_request_is_answered(line: bytes, expected: int) -> None:
     wire = Site().ask(line + b"\r\n\r\n")
     assert status(wire) == expected
     assert wire.closed
+
+
+def test_who_would_write_is_told_that_the_pages_are_for_reading() -> None:
+    site = Site()
+    wire = site.ask(b"POST /metrics HTTP/1.1\r\nContent-Length: 12\r\n\r\n\0\0\0\x08request!")
+    assert b"\r\nAllow: GET, HEAD\r\n" in wire.sent
+    assert wire.closed
+    assert site.service.frames == []
+    assert b"Allow" not in Site().ask(GET).sent
 
 
 def test_health_says_when_it_is_bad() -> None:
@@ -167,7 +182,13 @@ def test_what_follows_a_request_is_never_taken_for_frames() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    [b"POST / HTTP/1.1\r\n\r\n", b"GETS / HTTP/1.1\r\n\r\n", b"GET metrics\r\n\r\n", b"HEADER /\r\n\r\n", b"PUT /"],
+    [
+        b"POSTER / HTTP/1.1\r\n\r\n",
+        b"GETS / HTTP/1.1\r\n\r\n",
+        b"GET metrics\r\n\r\n",
+        b"HEADER /\r\n\r\n",
+        b"PUT\0\0\0",
+    ],
 )
 def test_other_words_are_frames_that_cannot_be(first: bytes) -> None:
     site = Site()
@@ -327,7 +348,7 @@ def batch_of(*payloads: bytes) -> bytes:
 def create_topic(client: WireClient, name: str) -> None:
     """By asking for it, as development users do."""
     for _ in range(50):
-        response = client.send(
+        response = client.call(
             MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True),
             MetadataResponse,
             9,
@@ -345,7 +366,7 @@ def produce(client: WireClient, topic: str, records: bytes, acks: int = -1) -> i
         timeout_ms=5000,
         topic_data=[produce_request.TopicProduceData(name=topic, partition_data=[partition])],
     )
-    return client.send(request, ProduceResponse, 9).responses[0].partition_responses[0].error_code
+    return client.call(request, ProduceResponse, 9).responses[0].partition_responses[0].error_code
 
 
 def fetch(client: WireClient, topic: str, offset: int, max_wait_ms: int = 0) -> tuple[int, int]:
@@ -362,7 +383,7 @@ def fetch(client: WireClient, topic: str, offset: int, max_wait_ms: int = 0) -> 
             )
         ],
     )
-    answer = client.send(request, FetchResponse, 11).responses[0].partitions[0]
+    answer = client.call(request, FetchResponse, 11).responses[0].partitions[0]
     return answer.error_code, len(answer.records or b"")
 
 
@@ -505,7 +526,7 @@ def subscribe(client: WireClient, name: str, **configs: str) -> None:
             )
         ]
     )
-    assert client.send(request, IncrementalAlterConfigsResponse).responses[0].error_code == 0
+    assert client.call(request, IncrementalAlterConfigsResponse).responses[0].error_code == 0
 
 
 def push(client: WireClient, asked: GetTelemetrySubscriptionsResponse, codec: int, metrics: bytes) -> int:
@@ -515,7 +536,7 @@ def push(client: WireClient, asked: GetTelemetrySubscriptionsResponse, codec: in
         compression_type=codec,
         metrics=metrics,
     )
-    return client.send(request, PushTelemetryResponse).error_code
+    return client.call(request, PushTelemetryResponse).error_code
 
 
 def test_what_a_client_pushes_is_on_the_page(node: NodeProcess) -> None:
@@ -525,9 +546,9 @@ def test_what_a_client_pushes_is_on_the_page(node: NodeProcess) -> None:
     scope = b"\x12" + bytes([len(gauge)]) + gauge
     resource = b"\x12" + bytes([len(scope)]) + scope
     metrics = b"\x0a" + bytes([len(resource)]) + resource
-    with WireClient(node.address, "depth-gauge") as client:
+    with WireClient(node.address, client_id="depth-gauge") as client:
         subscribe(client, "raw", metrics="org.example.", interval_ms="100", match="client_id=depth-.*")
-        asked = client.send(GetTelemetrySubscriptionsRequest(), GetTelemetrySubscriptionsResponse)
+        asked = client.call(GetTelemetrySubscriptionsRequest(), GetTelemetrySubscriptionsResponse)
         assert asked.error_code == 0
         assert asked.requested_metrics == ["org.example."]
         assert asked.push_interval_ms == 100

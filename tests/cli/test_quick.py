@@ -14,6 +14,8 @@ from ottla.cli.quick import find
 LINES = [
     ["up"],
     ["up", "--port", "19092"],
+    ["up", "--nodes", "3"],
+    ["up", "--nodes=3", "--ephemeral", "--port", "0"],
     ["up", "--port=0", "--ephemeral"],
     ["up", "--host", "127.0.0.2", "--data", "somewhere"],
     ["up", "--data=a=b"],
@@ -28,6 +30,9 @@ LEFT_TO_THE_FULL_PARSER = [
     ["up", "--help"],
     ["up", "--port"],
     ["up", "--port", "many"],
+    ["up", "--nodes"],
+    ["up", "--nodes", "three"],
+    ["up", "--nodes", "-1"],
     ["up", "--set", "--ephemeral"],
     ["up", "extra"],
     ["up", "--unknown"],

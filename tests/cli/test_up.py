@@ -246,10 +246,30 @@ def test_a_port_whose_controller_would_have_none_is_one_sentence(tmp_path: Path)
     assert "64535" in one_sentence(ottla("up", "--port", "65000", "--data", str(tmp_path)))
 
 
-def test_roles_that_need_other_nodes_are_refused(tmp_path: Path) -> None:
+def test_a_voter_that_lost_its_role_is_one_sentence(tmp_path: Path) -> None:
     path = properties(tmp_path)
     assert ottla("format", str(path), "--standalone").returncode == 0
     text = path.read_text().replace("process.roles=broker,controller", "process.roles=broker")
     path.write_text(re.sub(r",CONTROLLER://\S+", "", text))
     said = one_sentence(ottla("node", str(path), "--log-level", "error"))
     assert "broker,controller" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--nodes", "0"), "between 1 and 100"),
+        (("--nodes", "3", "--port", "65000"), "64533 is the most"),
+        (("--nodes", "3", "--set", "node.id=4"), "use `ottla node` with a file for each"),
+        (("--nodes", "3", "--set", "num.partitions=many"), "num.partitions"),
+        (("--nodes", "3", "--host", "999.1.1.1", "--port", "0"), "999.1.1.1"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
+    assert expected in one_sentence(ottla("up", *arguments, "--data", str(tmp_path / "data")))
+
+
+def test_the_data_of_a_cluster_is_not_served_by_one_node(tmp_path: Path) -> None:
+    (tmp_path / "cluster.properties").write_text("cluster.id=x\ncontroller.1=127.0.0.1:1\ncontroller.3=127.0.0.1:3\n")
+    said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path)))
+    assert "start it with --nodes 3" in said

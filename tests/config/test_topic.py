@@ -111,3 +111,15 @@ def test_subscriptions_match_clients_by_pattern() -> None:
     assert patterns["client_id"].fullmatch("orders-7")
     assert not patterns["client_software_name"].fullmatch("apache-kafka-java")
     assert client_metrics_values({"metrics": "org.apache.kafka.consumer."})["interval.ms"] == 300_000
+
+
+def test_a_pattern_costs_no_more_than_its_text_is_long() -> None:
+    """One that a backtracking engine would be at for longer than the universe has been there."""
+    pattern = parse_match(["client_id=(a|a)*(a|a)*(a|aa)+$"])["client_id"]
+    assert not pattern.fullmatch("a" * 200 + "b")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a\\1", "(?=a)", "((a{100}){100}){100}"])
+def test_a_pattern_that_could_cost_more_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidConfig, match="Illegal client matching pattern"):
+        parse_match([f"client_id={pattern}"])

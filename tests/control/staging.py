@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
 from ottla.broker.control.format import FormatOptions, format_node
+from ottla.client.network_peer import NetworkPeers
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode
 from ottla.log import LogConfig, LogManager
@@ -124,6 +125,10 @@ class StagedNode:
             log=self.log,
             log_dir_ids=[identity.directory_id],
             metadata_dir_id=identity.directory_id,
+            peers=NetworkPeers(self.runtime.network, self.timers, "ottla-1"),
+            controller_endpoints=[
+                Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_controller_listeners
+            ],
         )
         self.published: list[tuple[MetadataImage, MetadataDelta, int]] = []
         self.plane.add_publisher(lambda image, delta, offset: self.published.append((image, delta, offset)))
@@ -139,9 +144,7 @@ class StagedNode:
         return self
 
     async def join(self) -> None:
-        await self.plane.join(
-            [Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0)], [Endpoint("CONTROLLER", "127.0.0.1", 9093, 0)]
-        )
+        await self.plane.join([Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0)])
 
     async def stop(self) -> None:
         await self.plane.stop()
@@ -152,8 +155,7 @@ class StagedNode:
         """As kill -9: what was written stays, nothing more is."""
         self.disk.fails = lambda action, path: True
         self.disk.gate.set()
-        await self.plane.raft.stop()
-        self.plane.lifecycle._stopping = True
+        await self.plane.abandon()
         self.log.abandon()
         for directory in self.manager.directories.values():
             directory.unlock()

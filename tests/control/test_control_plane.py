@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.control.format import FormatOptions
+from ottla.controller.controller import Controller
+from ottla.controller.generated import Generated
 from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.log import LogConfig
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.images import NO_LEADER, Endpoint, MetadataImage
+from ottla.metadata.images import NO_LEADER, MetadataImage
 from ottla.raft.checkpoint import SnapshotId, parse_file_name
 from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from ottla.wire.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
@@ -36,7 +38,11 @@ async def test_the_first_start_makes_a_cluster_of_one(tmp_path: Path) -> None:
     assert broker.epoch == plane.broker_epoch
     assert list(node.image.cluster.controllers) == [1]
     assert plane.is_active_controller
-    assert plane.finalized_features == {"metadata.version": 30, "kraft.version": 1}
+    assert plane.finalized_features == {
+        "metadata.version": 30,
+        "kraft.version": 1,
+        "eligible.leader.replicas.version": 1,
+    }
     status = plane.quorum_status()
     assert status is not None
     assert (status.leader_id, status.leader_epoch) == (1, 1)
@@ -71,12 +77,14 @@ async def test_a_clean_restart_brings_everything_back_in_one_publication(tmp_pat
     node = StagedNode(tmp_path)
     node.plane.load()
     await node.plane.start()
-    (first,) = node.published
-    assert sorted(t.name for t in first[1].topics_changed.values()) == ["orders", "payments"]
     orders = node.image.partition("orders", 0)
     assert orders is not None
     assert (orders.leader, orders.leader_epoch) == (NO_LEADER, 1), "it shut down in order"
+    assert node.published == [], "nothing is done about what was decided before this incarnation is known"
     await node.join()
+    image, delta, _ = node.published[0]
+    assert sorted(t.name for t in delta.topics_changed.values()) == ["orders", "payments"]
+    assert image.last_offset >= node.plane.broker_epoch
     again = node.image.partition("orders", 0)
     assert again is not None
     assert (again.leader, again.leader_epoch, again.isr) == (1, 2, (1,))
@@ -111,10 +119,10 @@ async def test_nothing_is_answered_or_published_before_it_is_on_the_disk(tmp_pat
     node = await StagedNode(tmp_path).start()
     published = len(node.published)
     node.disk.gate.clear()
-    first = node.plane.channel.submit(creation("orders"))
+    first = node.plane.submit_request(creation("orders"))
     await asyncio.sleep(0.02)
-    second = node.plane.channel.submit(creation("orders"))
-    third = node.plane.channel.submit(creation("payments"))
+    second = node.plane.submit_request(creation("orders"))
+    third = node.plane.submit_request(creation("payments"))
     await asyncio.sleep(0.05)
     assert not first.done()
     assert not second.done(), "even a refusal may rest on what is not yet committed"
@@ -134,7 +142,7 @@ async def test_nothing_is_answered_or_published_before_it_is_on_the_disk(tmp_pat
 async def test_requests_of_one_turn_share_a_flush(tmp_path: Path) -> None:
     node = await StagedNode(tmp_path).start()
     node.disk.syncs.clear()
-    answers = [node.plane.channel.submit(creation(f"t{n}")) for n in range(50)]
+    answers = [node.plane.submit_request(creation(f"t{n}")) for n in range(50)]
     await asyncio.gather(*answers)
     assert node.disk.syncs == ["00000000000000000000.log"]
     assert node.image.topics.partition_count == 50
@@ -163,7 +171,7 @@ async def test_a_failing_disk_ends_the_controller_and_nobody_is_told_yes(tmp_pat
     await node.create("kept")
     published = len(node.published)
     node.disk.fails = lambda what, path: what == action and path.endswith(".log")
-    doomed = [node.plane.channel.submit(creation(name)) for name in ("lost", "also")]
+    doomed = [node.plane.submit_request(creation(name)) for name in ("lost", "also")]
     results = await asyncio.gather(*doomed, return_exceptions=True)
     assert all(isinstance(result, KafkaError) for result in results)
     codes = [result.code for result in results if isinstance(result, KafkaError)]
@@ -304,13 +312,6 @@ async def test_a_directory_of_another_replica_is_refused(tmp_path: Path) -> None
     assert "is not among the voters" in await refused_start(StagedNode(tmp_path))
 
 
-async def test_a_quorum_of_three_is_refused_for_now(tmp_path: Path) -> None:
-    ids = ["M7SJc-RSRxG5rpmI1j7tPw", "YcgvnpLm5pwNy4a_SNDWNA", "DM8IBxWIRqO70jrKkN1E7A"]
-    controllers = ",".join(f"{n}@127.0.0.1:{9092 + n}:{ids[n - 1]}" for n in (1, 2, 3))
-    node = StagedNode(tmp_path, format_as=FormatOptions(initial_controllers=controllers))
-    assert "a quorum of 3 voters is not supported" in await refused_start(node)
-
-
 async def test_a_node_without_voters_is_refused(tmp_path: Path) -> None:
     node = StagedNode(tmp_path, format_as=FormatOptions(no_initial_controllers=True))
     assert "no voters are known" in await refused_start(node)
@@ -357,8 +358,9 @@ async def test_a_node_starts_from_its_snapshot_and_the_log_after_it(tmp_path: Pa
     assert snapshots(tmp_path) == [SnapshotId(0, 0), snapshot]
     node = StagedNode(tmp_path)
     loaded = node.plane.raft.load()
+    assert loaded is not None
     assert loaded.snapshot == snapshot
-    assert loaded.batches[0].base_offset == snapshot.end_offset
+    assert node.plane.raft.metadata_log.uncommitted[0].base_offset == snapshot.end_offset
     await node.crash()
     node = await StagedNode(tmp_path).start()
     assert [t.name for t in node.image.topics.by_name.values()] == ["after", "before"]
@@ -456,7 +458,7 @@ async def test_a_controller_that_moved_tells_the_voters(tmp_path: Path) -> None:
     node = StagedNode(tmp_path, properties=moved)
     node.plane.load()
     await node.plane.start()
-    await node.plane.join([Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0)], [Endpoint("CONTROLLER", "127.0.0.1", 9999, 0)])
+    await node.join()
     assert await node.create("orders") == [0]
     for _ in range(2):
         status = node.plane.quorum_status()
@@ -496,3 +498,18 @@ async def test_the_controller_serves_its_own_apis_only(tmp_path: Path) -> None:
     with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
         await node.send(DescribeQuorumRequest(), DescribeQuorumResponse)
     await node.stop()
+
+
+async def test_a_controller_with_a_bug_stops_the_node_rather_than_go_on_wrong(tmp_path: Path) -> None:
+    node = await StagedNode(tmp_path).start()
+
+    def broken(controller: Controller, now_ms: int) -> Generated[None]:
+        raise AssertionError("the impossible")
+
+    with pytest.raises(KafkaError) as refusal:
+        await node.plane.submit(broken)
+    assert refusal.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not node.plane.is_active_controller
+    assert node.plane.failed is not None
+    assert isinstance(node.plane.failed.result(), AssertionError)
+    await node.crash()

@@ -67,6 +67,36 @@ def test_a_broker_that_comes_back_with_its_controller_need_not_wait_for_its_form
     assert acting.partition("orders").leader_epoch == 2
 
 
+def test_after_a_failover_nobody_takes_the_id_of_a_broker_that_may_live() -> None:
+    acting = Acting()
+    acting.unfenced(1, 2)
+    acting.take_over()
+    request = acting.registration(2, incarnation=2)
+    assert acting.refused(lambda c, now: c.register_broker(request, now))[0] == "DUPLICATE_BROKER_REGISTRATION"
+    acting.now_ms += 9_001
+    assert acting.register(2, incarnation=2)
+    acting.take_over()
+    assert acting.register(2, incarnation=3), "fenced, it need not be waited for"
+
+
+def test_a_broker_that_took_its_leave_is_not_waited_for() -> None:
+    acting = Acting()
+    acting.unfenced(1, 2)
+    assert acting.heartbeat(2, shut_down=True).should_shut_down
+    epoch = acting.epoch(2)
+    assert acting.register(2, incarnation=2, previous_epoch=epoch) > epoch
+
+
+def test_one_that_began_to_shut_down_is_not_unfenced_again() -> None:
+    acting = Acting()
+    acting.unfenced(1, 2)
+    acting.assigned("orders", 2, 1)
+    acting.heartbeat(2, shut_down=True)
+    acting.fence(2)
+    assert acting.heartbeat(2).is_fenced, "it comes back as another incarnation, or not at all"
+    assert acting.heartbeat(2, shut_down=True).should_shut_down
+
+
 def test_wrong_registrations() -> None:
     acting = Acting()
     acting.unfenced(2)
@@ -77,7 +107,7 @@ def test_wrong_registrations() -> None:
         (acting.registration(1, log_dirs=[uid(5), uid(5)]), "INVALID_REGISTRATION"),
         (acting.registration(1, log_dirs=[uid(52)]), "INVALID_REGISTRATION"),
         (acting.registration(1, features={"metadata.version": (7, 29)}), "UNSUPPORTED_VERSION"),
-        (acting.registration(1, features={}), "UNSUPPORTED_VERSION"),
+        (acting.registration(1, features={}), "INVALID_REGISTRATION"),
         (
             acting.registration(1, features={"metadata.version": (7, 30), "group.version": (1, 1)}),
             "UNSUPPORTED_VERSION",
@@ -99,14 +129,14 @@ def test_silence_fences_a_broker_and_its_partitions_wait_for_it() -> None:
     acting.now_ms += 5_000
     acting.heartbeat(2)
     acting.now_ms += 5_000
-    assert acting.controller.next_session_check_ms() == 1_009_001
-    acting.ask(lambda c, now: c.fence_stale_broker(now))
+    assert acting.controller.next_timed_work_ms() == 1_009_001
+    acting.time_passes()
     assert [b.broker_id for b in acting.image.alive_brokers()] == [2]
     pair, single = acting.partition("pair"), acting.partition("single")
     assert (pair.leader, pair.isr, pair.leader_epoch) == (2, (2,), 1)
     assert (single.leader, single.isr, single.leader_epoch) == (NO_LEADER, (1,), 1), "the last of an ISR stays in it"
     before = len(acting.log)
-    acting.ask(lambda c, now: c.fence_stale_broker(now))
+    acting.time_passes()
     assert len(acting.log) == before
     back = acting.heartbeat(1)
     assert not back.is_fenced
@@ -119,10 +149,10 @@ def test_a_new_controller_gives_everybody_a_full_session() -> None:
     acting.unfenced(1)
     acting.now_ms += 60_000
     acting.take_over()
-    acting.ask(lambda c, now: c.fence_stale_broker(now))
+    acting.time_passes()
     assert len(acting.image.alive_brokers()) == 1
     acting.now_ms += 9_001
-    acting.ask(lambda c, now: c.fence_stale_broker(now))
+    acting.time_passes()
     assert acting.image.alive_brokers() == []
 
 
@@ -131,7 +161,7 @@ def test_a_pause_of_the_controller_is_not_held_against_the_brokers() -> None:
     acting.unfenced(1)
     acting.now_ms += 60_000
     acting.controller.on_paused(acting.now_ms)
-    acting.ask(lambda c, now: c.fence_stale_broker(now))
+    acting.time_passes()
     assert len(acting.image.alive_brokers()) == 1
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.controller.activation import activation_records
 from ottla.errors import StartupError
+from ottla.metadata.features import ELR_VERSION, default_features
 from ottla.metadata.records import MetadataRecord
 from ottla.metadata.state import MetadataBatch, MetadataState
 from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -16,7 +17,7 @@ from ottla.wire.messages.topic_record import TopicRecord
 from ottla.wire.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.controller.acting import Acting, uid
 
-UPGRADE, SAFE_DOWNGRADE = 1, 2
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 def update(name: str, level: int, kind: int = UPGRADE, *, validate_only: bool = False) -> UpdateFeaturesRequest:
@@ -43,12 +44,14 @@ def test_the_metadata_version_is_raised_when_everybody_can_speak_it() -> None:
         ("metadata.version", 31, UPGRADE, "this release speaks 7 to 30"),
         ("metadata.version", 6, SAFE_DOWNGRADE, "this release speaks 7 to 30"),
         ("metadata.version", 28, UPGRADE, "must be asked for as one"),
-        ("metadata.version", 28, SAFE_DOWNGRADE, "metadata could be lost"),
+        ("metadata.version", 22, SAFE_DOWNGRADE, "metadata could be lost"),
+        ("metadata.version", 22, UNSAFE_DOWNGRADE, "metadata could be lost"),
         ("metadata.version", 30, SAFE_DOWNGRADE, "would be an upgrade"),
         ("metadata.version", -1, UPGRADE, "not negative"),
         ("metadata.version", 30, 9, "is unknown"),
         ("group.version", 1, UPGRADE, "this release speaks 0 to 0"),
-        ("kraft.version", 1, UPGRADE, "through the quorum"),
+        ("kraft.version", 1, UPGRADE, "set when the quorum is formatted"),
+        ("kraft.version", 2, UPGRADE, "this release speaks 0 to 1"),
         ("no.such.version", 1, UPGRADE, "no such feature"),
     ],
 )
@@ -66,6 +69,42 @@ def test_a_broker_that_cannot_follow_holds_an_upgrade_back() -> None:
     acting.ask(lambda c, now: c.register_broker(request, now))
     _, message = acting.refused(lambda c, now: c.update_features(update("metadata.version", 30), now))
     assert "broker 4 speaks 7 to 29" in message
+
+
+def test_metadata_versions_that_write_the_same_records_can_be_lowered() -> None:
+    acting = Acting(metadata_version=29)
+    acting.unfenced(1)
+    acting.ask(lambda c, now: c.update_features(update("metadata.version", 23, SAFE_DOWNGRADE), now))
+    assert acting.image.features.metadata_version == 23
+
+
+def test_a_feature_rests_on_another() -> None:
+    """KIP-1022: neither may it be raised without what it needs, nor may that be lowered under it."""
+    acting = Acting(metadata_version=22)
+    acting.unfenced(1)
+    code, message = acting.refused(lambda c, now: c.update_features(update(ELR_VERSION, 1), now))
+    assert (code, "needs metadata.version at 23" in message) == ("INVALID_UPDATE_VERSION", True)
+    both = update(ELR_VERSION, 1)
+    both.feature_updates += update("metadata.version", 29).feature_updates
+    acting.ask(lambda c, now: c.update_features(both, now))
+    assert (acting.image.features.elr, acting.image.features.metadata_version) == (True, 29)
+    acting.ask(lambda c, now: c.update_features(update(ELR_VERSION, 0, SAFE_DOWNGRADE), now))
+    assert acting.image.features.levels == {}
+
+
+def test_what_the_quorum_says_of_itself() -> None:
+    acting = Acting(metadata_version=29)
+    acting.controller.on_quorum([1, 2, 3], kraft_version=1)
+    _, message = acting.refused(lambda c, now: c.update_features(update("metadata.version", 30), now))
+    assert "controller 2 has not registered" in message
+    acting.controller.on_quorum([1], kraft_version=1)
+    assert acting.ask(lambda c, now: c.update_features(update("kraft.version", 1), now)).error_code == 0
+    assert acting.refused(lambda c, now: c.update_features(update("kraft.version", 0, SAFE_DOWNGRADE), now))
+
+
+def test_what_a_new_cluster_has() -> None:
+    assert default_features(30) == {ELR_VERSION: 1}
+    assert default_features(25) == {}
 
 
 def allocate(acting: Acting, broker_id: int) -> tuple[int, int]:
@@ -109,14 +148,14 @@ def names(records: list[MetadataRecord]) -> list[str]:
 
 def test_the_first_records_come_in_a_transaction_where_there_are_transactions() -> None:
     empty = MetadataState()
-    assert names(activation_records(empty, [level(30)])) == ["BeginTransaction", "FeatureLevel", "EndTransaction"]
-    assert names(activation_records(empty, [level(13)])) == ["FeatureLevel"]
+    assert names(activation_records(empty, [level(30)], 1)) == ["BeginTransaction", "FeatureLevel", "EndTransaction"]
+    assert names(activation_records(empty, [level(13)], 1)) == ["FeatureLevel"]
 
 
 def test_a_bootstrap_that_was_cut_off_is_begun_anew() -> None:
     begin = MetadataRecord(BeginTransactionRecord(name="Bootstrap records"), 0)
     torn, _ = MetadataState().replay(MetadataBatch(3, 4, 1, 0, [begin, level(30)]))
-    assert names(activation_records(torn, [level(30)])) == [
+    assert names(activation_records(torn, [level(30)], 1)) == [
         "AbortTransaction",
         "BeginTransaction",
         "FeatureLevel",
@@ -126,11 +165,11 @@ def test_a_bootstrap_that_was_cut_off_is_begun_anew() -> None:
 
 def test_a_later_controller_writes_nothing_but_an_end_to_what_was_left_open() -> None:
     state, _ = MetadataState().replay(MetadataBatch(0, 0, 1, 0, [level(30)]))
-    assert activation_records(state, [level(30)]) == []
+    assert activation_records(state, [level(30)], 1) == []
     begin = MetadataRecord(BeginTransactionRecord(name="big"), 0)
     topic = MetadataRecord(TopicRecord(name="half", topic_id=uid(1)), 0)
     torn, _ = state.replay(MetadataBatch(1, 2, 1, 0, [begin, topic]))
-    assert names(activation_records(torn, [level(30)])) == ["AbortTransaction"]
+    assert names(activation_records(torn, [level(30)], 1)) == ["AbortTransaction"]
 
 
 def test_a_cluster_beyond_our_reach_is_not_led() -> None:

@@ -53,9 +53,16 @@ def test_the_response_tells_the_effective_configs(acting: Acting) -> None:
     assert list(told) == sorted(told)
 
 
+class Stranger:
+    principal = "User:stranger"
+
+    def may_describe_configs(self, topic: str) -> bool:
+        return False
+
+
 def test_configs_are_kept_from_those_who_may_not_see_them(acting: Acting) -> None:
     request = CreateTopicsRequest(topics=[CreatableTopic(name="secret", num_partitions=1, replication_factor=1)])
-    (result,) = acting.ask(lambda c, now: c.create_topics(request, now, lambda name: False)).topics
+    (result,) = acting.ask(lambda c, now: c.create_topics(request, now, Stranger())).topics
     assert result.error_code == 0
     assert result.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (result.num_partitions, result.replication_factor, result.configs) == (-1, -1, [])

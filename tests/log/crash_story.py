@@ -61,6 +61,15 @@ class Promised:
     def history(self) -> list[bytes]:
         return self.histories[-1]
 
+    def forget_other_histories(self) -> None:
+        """After a flush only those may come back that agree with the present as far as it was flushed."""
+        present = [data for data in self.history if read_header(data).next_offset <= self.flushed]
+        self.histories = [
+            history
+            for history in self.histories
+            if [data for data in history if read_header(data).next_offset <= self.flushed] == present
+        ]
+
 
 @dataclass(slots=True)
 class Chronicle:
@@ -86,6 +95,7 @@ class Life:
         self.manager = self._start()
         self.random = Random(3)
         self.sequences: dict[tuple[Uuid, int], int] = {}
+        self.random_values = 0
         self.now = NOW
 
     def _start(self) -> LogManager:
@@ -154,6 +164,7 @@ class Life:
         log, promised = self.log(partition), self.chronicle.logs[partition]
         log.flush(self.now)
         promised.flushed = max(promised.flushed, log.recovery_point)
+        promised.forget_other_histories()
 
     def flush_while_appending(self, partition: TopicPartition, *, epoch: int) -> None:
         """A flush in a thread: it is prepared, the log goes on, and only what it was prepared for is promised."""
@@ -181,6 +192,46 @@ class Life:
         for key in list(self.sequences):
             if key[0] == promised.topic_id and key[1] not in log.producers.entries:
                 del self.sequences[key]
+
+    def replicate(self, partition: TopicPartition, *epochs: int, producer_id: int = -1) -> None:
+        """As a follower: batches of these epochs come in one answer, all of one size, so that those of one history
+        would fit among those of another."""
+        log, promised = self.log(partition), self.chronicle.logs[partition]
+        self.now += 7
+        fetched: list[bytes] = []
+        for epoch in epochs:
+            base = promised.end if not fetched else read_header(fetched[-1]).next_offset
+            self.random_values += 1
+            key = (promised.topic_id, producer_id)
+            sequence = self.sequences.get(key, 0) if producer_id >= 0 else -1
+            data = batch(
+                2,
+                timestamp=self.now,
+                base_offset=base,
+                leader_epoch=epoch,
+                producer_id=producer_id,
+                producer_epoch=0 if producer_id >= 0 else -1,
+                sequence=sequence,
+                value=b"%08d" % self.random_values,
+            )
+            if producer_id >= 0:
+                self.sequences[key] = sequence + 2
+            fetched.append(bytes(data))
+        promised.histories.append([*promised.history, *fetched])
+        log.append_replicated(memoryview(b"".join(fetched)), self.now, leader_epoch=epochs[-1])
+        promised.end = log.log_end_offset
+        log.update_high_watermark(log.log_end_offset - 1)
+        promised.high_watermark_max = max(promised.high_watermark_max, log.high_watermark)
+
+    def start_over(self, partition: TopicPartition, offset: int) -> None:
+        log, promised = self.log(partition), self.chronicle.logs[partition]
+        promised.truncating_to, promised.start_max = 0, max(promised.start_max, offset)
+        log.truncate_fully_and_start_at(offset, now_ms=self.now)
+        promised.truncating_to = None
+        promised.flushed = promised.synced = 0
+        promised.histories.append([])
+        promised.end = offset
+        self.sequences.clear()
 
     def retention(self) -> None:
         for partition, log in self.manager.logs.items():
@@ -271,6 +322,50 @@ class Life:
         self.close()
         self.manager = self._start()
         self.append(A0, epoch=6, producer_id=9)
+
+    def tell_as_a_follower(self) -> None:
+        """Answers of many batches, cuts within them, at once after a flush or before any, and a start from nothing."""
+        self.create(A0, 1)
+        self.create(B0, 2)
+        self.replicate(A0, 0, 0, 0, 1, producer_id=9)
+        self.replicate(A0, 1, 1)
+        self.truncate(A0, 8)
+        self.replicate(A0, 2, 2, 2, 3)
+        self.flush(A0)
+        self.manager.prepare_checkpoints().run()
+        self.replicate(A0, 3, 3, 3, 3, producer_id=9)
+        self.truncate(A0, 18)
+        self.log(A0).begin_epoch(5)
+        self.log(A0).truncate_to(18)
+        self.replicate(A0, 6)
+        self.replicate(A0, 6, 6, 6, 7, 7, 7, producer_id=9)
+        self.manager.prepare_high_watermark_checkpoints().run()
+        # Below what was flushed, across segments, and with a flush under way.
+        self.flush(A0)
+        self.truncate(A0, 12)
+        self.replicate(A0, 8, 8, 8, 8, 8, 8, 8)
+        flush = self.log(A0).prepare_flush()
+        self.truncate(A0, 20)
+        self.replicate(A0, 9, 9, 9)
+        flush.run()
+        self.log(A0).on_flushed(flush, self.now)
+        self.chronicle.logs[A0].flushed = self.log(A0).recovery_point
+        self.replicate(A0, 9, 9)
+        for epoch in range(10, 16):
+            self.replicate(B0, epoch, epoch, producer_id=4)
+            self.replicate(B0, epoch, producer_id=4)
+            self.truncate(B0, self.log(B0).log_end_offset - 4)
+        self.flush(B0)
+        self.manager.prepare_checkpoints().run()
+        self.start_over(B0, 6)
+        self.replicate(B0, 17, 17, 18, producer_id=4)
+        self.start_over(B0, 300)
+        self.replicate(B0, 19, 19, 19, producer_id=4)
+        self.flush(B0)
+        self.restart()
+        self.replicate(B0, 20, 20, producer_id=4)
+        self.truncate(B0, 304)
+        self.replicate(B0, 21)
 
 
 # What must hold.

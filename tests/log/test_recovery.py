@@ -68,6 +68,33 @@ def test_after_a_crash_the_first_bad_batch_ends_the_log_and_later_segments_go() 
     assert append(again, batch(), epoch=9).first_offset == bad.base_offset
 
 
+def test_recovery_says_in_one_sentence_what_was_lost(caplog: pytest.LogCaptureFixture) -> None:
+    disk, _, log = written()
+    bases = log.segment_base_offsets
+    headers = [header for header, _ in all_batches(log)]
+    kept = [header for header in headers if header.base_offset < bases[2] + 4]
+    spoil(disk, f"{PATH}/{file_name(bases[2], '.log')}", sum(h.size for h in kept if h.base_offset >= bases[2]) + 80)
+    lost_bytes = sum(header.size for header in headers[len(kept) :])
+    restart(disk, CONFIG)
+    (said,) = caplog.messages
+    assert said.startswith(f"topic-0 was cut at offset {bases[2] + 4}, the first that is lost: ")
+    assert said.endswith(f" {lost_bytes} bytes went.")
+
+
+@pytest.mark.parametrize("written_bytes", [0, 70])
+def test_room_that_was_never_written_to_is_no_loss(written_bytes: int, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    config = LogConfig(segment_bytes=1000, preallocate=True)
+    log = create(open_manager(disk, config), config)
+    for _ in range(3):
+        append(log, batch())
+    size = log.size_bytes()
+    disk.open(f"{PATH}/{file_name(0, '.log')}").write(size, b"x" * written_bytes)
+    again = restart(disk, config).logs[TP]
+    assert (again.log_end_offset, again.size_bytes()) == (3, size)
+    assert [f"{1000 - size} bytes" in message for message in caplog.messages] == [True] * bool(written_bytes)
+
+
 def test_a_missing_segment_ends_the_log() -> None:
     disk, _, log = written()
     bases = log.segment_base_offsets

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.runtime import Connection
+from ottla.runtime import Connection, ListenOptions
 from ottla.runtime.disk import SystemDisk
-from ottla.runtime.network import WRITE_HIGH_WATER_BYTES, SocketListener, SocketNetwork
+from ottla.runtime.network import WRITE_HIGH_WATER_BYTES, SocketConnection, SocketListener, SocketNetwork
 
 
 class Recorder:
@@ -181,6 +181,82 @@ async def test_peers_wait_in_the_backlog_until_the_listener_starts() -> None:
     peer.close()
     await until(lambda: accepted[0].events[-1] == "lost")
     listener.close()
+
+
+async def test_a_paused_listener_lets_its_peers_wait() -> None:
+    async with listening() as (listener, accepted), dialed(listener):
+        await until(lambda: len(accepted) == 1)
+        listener.pause()
+        async with dialed(listener) as (_, writer):
+            writer.write(b"patient")
+            await asyncio.sleep(0.05)
+            assert len(accepted) == 1
+            listener.start()
+            listener.start()
+            await until(lambda: len(accepted) == 2 and bytes(accepted[1].received) == b"patient")
+
+
+async def test_a_listener_that_is_paused_while_it_accepts_takes_no_other() -> None:
+    """Several peers may be ready in one turn of the loop: the first to close the door closes it for the others."""
+    accepted: list[Recorder] = []
+
+    def accept() -> Recorder:
+        listener.pause()
+        accepted.append(Recorder())
+        return accepted[-1]
+
+    listener = await SocketNetwork().listen("127.0.0.1", 0, accept)
+    peers = [socket.create_connection(listener.address) for _ in range(3)]
+    for count in (1, 2, 3):
+        listener.start()
+        await until(lambda count=count: len(accepted) == count)
+        await asyncio.sleep(0.02)
+        assert len(accepted) == count
+    listener.close()
+    for peer in peers:
+        peer.close()
+    await until(lambda: all(recorder.events[-1] == "lost" for recorder in accepted))
+
+
+def buffer_sizes(sock: socket.socket) -> tuple[int, int]:
+    """As they were asked for: Linux doubles both, to have room for its own book-keeping."""
+    return (
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2,
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2,
+    )
+
+
+async def test_accepted_connections_have_the_buffers_that_were_asked_for() -> None:
+    accepted: list[Recorder] = []
+
+    def accept() -> Recorder:
+        accepted.append(Recorder())
+        return accepted[-1]
+
+    options = ListenOptions(send_buffer_bytes=40_000, receive_buffer_bytes=50_000)
+    listener = await SocketNetwork().listen("127.0.0.1", 0, accept, options)
+    listener.start()
+    async with dialed(listener):
+        await until(lambda: accepted and accepted[0].connection is not None)
+        connection = accepted[0].connection
+        assert isinstance(connection, SocketConnection)
+        assert buffer_sizes(connection._socket) == (40_000, 50_000)
+    await until(lambda: accepted[0].events[-1] == "lost")
+    listener.close()
+
+
+async def test_no_more_peers_wait_than_the_backlog_holds() -> None:
+    listener = await SocketNetwork().listen("127.0.0.1", 0, Recorder, ListenOptions(backlog=2))
+    peers: list[socket.socket] = []
+    try:
+        for _ in range(3):  # Linux lets one more wait than the backlog says.
+            peers.append(socket.create_connection(listener.address, timeout=5))
+        with pytest.raises(TimeoutError):
+            socket.create_connection(listener.address, timeout=0.2)
+    finally:
+        for peer in peers:
+            peer.close()
+        listener.close()
 
 
 async def test_connecting_to_nobody_is_an_os_error() -> None:

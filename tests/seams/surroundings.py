@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from ottla.runtime import ConnectionHandler, File, Runtime
-from ottla.runtime.seams import Buffer
+from ottla.runtime import ConnectionHandler, File, ListenOptions, Runtime
+from ottla.runtime.seams import DEFAULT_LISTEN_OPTIONS, Buffer
 from tests.log.faulty_disk import FaultyDisk
 
 T = TypeVar("T")
@@ -100,31 +100,56 @@ class MemoryConnection:
 
 
 class MemoryListener:
-    def __init__(self, address: tuple[str, int], accept: Callable[[], ConnectionHandler]) -> None:
+    def __init__(
+        self, address: tuple[str, int], accept: Callable[[], ConnectionHandler], options: ListenOptions
+    ) -> None:
         self.address = address
         self.accept = accept
+        self.options = options
         self.open = False
+        self.closed = False
+        self.waiting: list[Callable[[], None]] = []
 
     def start(self) -> None:
         self.open = True
+        while self.open and self.waiting:
+            self.waiting.pop(0)()
+
+    def pause(self) -> None:
+        self.open = False
 
     def close(self) -> None:
         self.open = False
+        self.closed = True
 
 
 class MemoryNetwork:
     def __init__(self) -> None:
         self._listeners: dict[int, MemoryListener] = {}
 
-    async def listen(self, host: str, port: int, accept: Callable[[], ConnectionHandler]) -> MemoryListener:
-        listener = self._listeners[port] = MemoryListener((host, port), accept)
+    @property
+    def listeners(self) -> list[MemoryListener]:
+        return list(self._listeners.values())
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[], ConnectionHandler],
+        options: ListenOptions = DEFAULT_LISTEN_OPTIONS,
+    ) -> MemoryListener:
+        listener = self._listeners[port] = MemoryListener((host, port), accept, options)
         return listener
 
     async def connect(self, host: str, port: int, handler: ConnectionHandler) -> MemoryConnection:
         listener = self._listeners.get(port)
-        if listener is None or not listener.open:
+        if listener is None or listener.closed:
             raise ConnectionRefusedError
-        return MemoryConnection.pair(handler, listener.accept(), port)
+        connected: asyncio.Future[MemoryConnection] = asyncio.get_running_loop().create_future()
+        listener.waiting.append(lambda: connected.set_result(MemoryConnection.pair(handler, listener.accept(), port)))
+        if listener.open:
+            listener.start()
+        return await connected
 
 
 def memory_runtime(disk: FaultyDisk, clock: LoopClock, network: MemoryNetwork, seed: int = 1) -> Runtime:

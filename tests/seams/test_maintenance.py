@@ -77,7 +77,7 @@ async def test_flush_ms_makes_records_durable_after_that_time() -> None:
 
 
 async def test_retention_by_time_deletes_renames_and_later_removes() -> None:
-    async with stage(log_retention_check_interval_ms="20") as it:
+    async with stage(log_retention_check_interval_ms="20", log_initial_task_delay_ms="0") as it:
         await it.create(retention_ms="60000", file_delete_delay_ms="5000")
         await it.produce(b"old")
         log = it.node.services.logs.logs[TopicPartition("t", 0)]
@@ -100,7 +100,7 @@ async def test_the_high_watermark_is_checkpointed() -> None:
 
 
 async def test_the_recovery_point_is_checkpointed_once_it_has_moved() -> None:
-    async with stage(log_flush_offset_checkpoint_interval_ms="20") as it:
+    async with stage(log_flush_offset_checkpoint_interval_ms="20", log_initial_task_delay_ms="0") as it:
         await it.create(flush_messages="1")
         await it.produce(b"one")
         await until(lambda: b"t 0 1" in it.disk.files().get("/data/recovery-point-offset-checkpoint", b""))

@@ -111,8 +111,11 @@ async def serving(runtime: Runtime, network: MemoryNetwork) -> AsyncIterator[tup
     await node.stop()
 
 
-def batch(*values: bytes) -> bytes:
-    builder = BatchBuilder()
+def batch(*values: bytes, producer_id: int = -1) -> bytes:
+    idempotent = producer_id >= 0
+    builder = BatchBuilder(
+        producer_id=producer_id, producer_epoch=0 if idempotent else -1, base_sequence=0 if idempotent else -1
+    )
     for value in values:
         builder.append(1_800_000_000_000, None, value)
     return bytes(builder.build())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ottla.broker.node import Node
+from ottla.config.node import NodeConfig
 from ottla.model import TopicPartition
+from ottla.runtime import ListenOptions
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.incremental_alter_configs_request import (
@@ -14,11 +18,12 @@ from ottla.wire.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.produce_response import ProduceResponse
 from tests.log.faulty_disk import FaultyDisk, Operation
 from tests.seams.surroundings import LoopClock, MemoryNetwork, memory_runtime
 from tests.seams.test_maintenance import stage, until
-from tests.seams.test_node_in_memory import Client, fetch, fresh, produce, serving
+from tests.seams.test_node_in_memory import CONFIG, Client, batch, fetch, fresh, produce, serving
 
 TOO_LARGE = 10
 BROKER = 4
@@ -124,7 +129,7 @@ async def test_a_log_of_an_older_topic_of_the_same_name_is_not_served() -> None:
 
 
 async def test_log_starts_are_on_the_disk_before_retention_renames_a_file() -> None:
-    async with stage(log_retention_check_interval_ms="20") as it:
+    async with stage(log_retention_check_interval_ms="20", log_initial_task_delay_ms="0") as it:
         await it.create(retention_ms="60000")
         await it.produce(b"old")
         checkpoints: list[bytes] = []
@@ -168,3 +173,89 @@ async def test_a_failed_assertion_stops_the_node(monkeypatch: pytest.MonkeyPatch
             await victim.ask(produce(b"x"), ProduceResponse, 12)
         assert stopped == [it.node]
         assert isinstance(it.node.failure, AssertionError)
+
+
+async def test_peers_over_the_creation_rate_wait_and_are_served_later() -> None:
+    """The window is cut to one sample, so that a rate of 20 a second lets 20 in at once and then one in 50 ms."""
+    settings = {"quota.window.num": "1", "max.connection.creation.rate": "20"}
+    async with stage(**settings) as it:
+        clients = [Client() for _ in range(30)]
+        began_s = asyncio.get_running_loop().time()
+        dials = [asyncio.create_task(it.network.connect("memory", 9092, client)) for client in clients]
+        await asyncio.sleep(0.01)
+        assert sum(dial.done() for dial in dials) == 20  # With the stage's own client that is one too many.
+        await asyncio.wait_for(asyncio.gather(*dials), 5)
+        assert asyncio.get_running_loop().time() - began_s >= 0.4
+        assert len(it.node.services.connections) == 31
+
+
+async def test_a_creation_rate_can_change_while_the_node_runs() -> None:
+    async with stage(**{"quota.window.num": "1"}) as it:
+        await alter_brokers(it.client, "listener.name.plaintext.max.connection.creation.rate", "1")
+        for _ in range(2):
+            await it.network.connect("memory", 9092, Client())
+        waiting = asyncio.create_task(it.network.connect("memory", 9092, Client()))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await it.network.connect("memory", 9093, Client())  # The controller's door stays open.
+        await waiting
+
+
+async def test_the_expiration_of_producer_ids_can_change_while_the_node_runs() -> None:
+    async with stage(producer_id_expiration_check_interval_ms="10") as it:
+        await it.create()
+        data = PartitionProduceData(index=0, records=batch(b"x", producer_id=4000))
+        topics = [TopicProduceData(name="t", partition_data=[data])]
+        answer = await it.client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), ProduceResponse, 12)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        log = it.node.services.logs.logs[TopicPartition("t", 0)]
+        it.clock.advance(3_600_000)
+        await asyncio.sleep(0.05)
+        assert list(log.producers.entries) == [4000]
+        await alter_brokers(it.client, "producer.id.expiration.ms", "3000000")
+        await until(lambda: not log.producers.entries)
+        later = it.node.services.logs.create(TopicPartition("later", 0), log.topic_id, log.config, 0)
+        assert later.producers.expiration_ms == 3_000_000
+
+
+async def test_log_starts_have_a_checkpoint_interval_of_their_own() -> None:
+    settings = {"log.flush.start.offset.checkpoint.interval.ms": "20", "log.initial.task.delay.ms": "0"}
+    async with stage(**settings) as it:
+        await it.create()
+        await it.produce(b"one", b"two")
+        it.node.services.logs.logs[TopicPartition("t", 0)].advance_log_start(1)
+        await until(lambda: b"t 0 1" in it.disk.files().get("/data/log-start-offset-checkpoint", b""))
+
+
+async def test_retention_begins_after_the_initial_delay_and_not_after_its_interval() -> None:
+    async with stage(log_initial_task_delay_ms="300") as it:
+        await it.create(retention_ms="60000")
+        await it.produce(b"old")
+        log = it.node.services.logs.logs[TopicPartition("t", 0)]
+        it.clock.advance(60_001)
+        await asyncio.sleep(0.05)
+        assert log.log_start_offset == 0
+        await until(lambda: log.log_start_offset == 1)
+
+
+async def test_a_node_listens_as_its_socket_keys_say() -> None:
+    config = NodeConfig(
+        {
+            **CONFIG.static,
+            "socket.listen.backlog.size": "7",
+            "socket.send.buffer.bytes": "30000",
+            "socket.receive.buffer.bytes": "20000",
+        }
+    )
+    network = MemoryNetwork()
+    runtime = fresh(FaultyDisk(), LoopClock(), network)
+    node = Node(config, runtime)
+    await node.start()
+    wanted = ListenOptions(backlog=7, send_buffer_bytes=30000, receive_buffer_bytes=20000)
+    assert [listener.options for listener in network.listeners] == [wanted, wanted]
+    await node.stop()
+
+
+async def test_unset_socket_keys_leave_the_buffers_to_the_system() -> None:
+    async with stage() as it:
+        assert all(listener.options == ListenOptions() for listener in it.network.listeners)

@@ -13,14 +13,7 @@ from struct import Struct
 from typing import Protocol
 
 from ottla.broker.buffers import ReceiveBuffers
-from ottla.broker.http_responder import (
-    GET_LENGTH,
-    HEAD_BYTES_MAX,
-    HEAD_LENGTH,
-    LEAST_LENGTH,
-    HttpResponder,
-    speaks_http,
-)
+from ottla.broker.http_responder import HEAD_BYTES_MAX, LEAST_LENGTH, REQUEST_LENGTHS, HttpResponder, speaks_http
 from ottla.broker.limits import FLUSH_BYTES_MIN, REQUEST_BYTES_MAX, TURN_SECONDS_MAX
 from ottla.broker.reply import CloseConnection, Deferred, FileSpan, Ready, Reply
 from ottla.errors import Malformed
@@ -288,7 +281,7 @@ class ClientConnection:
     def _is_frame(self, length: int, received: memoryview) -> bool:
         """A length out of the ordinary: too large or too small, or the first bytes of an HTTP request."""
         http = self._http
-        if http is not None and not self.requests and length in (GET_LENGTH, HEAD_LENGTH):
+        if http is not None and not self.requests and length in REQUEST_LENGTHS:
             if self._http_timer is None:
                 self._http_timer = http.limit(self._on_http_deadline)
             begun = bytes(received[: HEAD_BYTES_MAX + 1])

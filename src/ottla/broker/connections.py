@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from ottla.broker.connection import ClientConnection
+from ottla.broker.connection_rates import UNLIMITED, ConnectionRates
 from ottla.metrics.registry import Registry
 from ottla.runtime import Clock
 from ottla.runtime.timers import TimerWheel
@@ -14,9 +15,6 @@ _log = logging.getLogger(__name__)
 
 SWEEPS_PER_IDLE_TIME = 10
 """How often within the idle limit connections are looked at; a silent one is closed at most a tenth late."""
-
-
-UNLIMITED = 2**31 - 1
 
 
 class ListenerMeters:
@@ -47,6 +45,7 @@ class Connections:
         idle_ms_max: int,
         registry: Registry,
     ) -> None:
+        self.rates = ConnectionRates(clock, timers)
         self._registry = registry
         self._meters: dict[str, ListenerMeters] = {}
         self._clock = clock
@@ -79,6 +78,7 @@ class Connections:
 
     def opened(self, connection: ClientConnection) -> bool:
         address, listener = connection.peer[0], connection.listener
+        self.rates.on_accepted(listener)
         count = self._by_address.get(address, 0)
         on_listener = self._by_listener.get(listener, 0)
         if (

@@ -53,11 +53,11 @@ class Dispatcher:
         self._served: dict[int, _Served] = {}
         self.buffers: ReceiveBuffers = services.buffers
         self.frame_bytes_max: int = services.frame_bytes_max
+        self._openings = services.openings.known
         self._clock = services.clock
         self._metrics = services.request_metrics
         self._produce_requests = self._metrics.produce.requests
         self._produce_bytes = self._metrics.produce.bytes
-        self._openings = produce.openings.known
         self._start_known = produce.start_known
 
     def accept(self) -> ClientConnection:
@@ -98,9 +98,13 @@ class Dispatcher:
                 requests.value = count = requests.value + 1
                 self._produce_bytes.value += end - start
                 if count & SAMPLE_MASK != 1:
-                    return self._start_known(self._services, version, correlation_id, opening, view[first:last])
+                    return self._start_known(
+                        self._services, self._listener, version, correlation_id, opening, view[first:last]
+                    )
                 began_s = self._clock.monotonic()
-                reply = self._start_known(self._services, version, correlation_id, opening, view[first:last])
+                reply = self._start_known(
+                    self._services, self._listener, version, correlation_id, opening, view[first:last]
+                )
                 return self._metrics.timed(self._metrics.produce, began_s, reply)
         if end - start < 10:
             raise Malformed("a header of fewer than ten bytes")

@@ -1,10 +1,10 @@
 """A few pages over HTTP on the node's own ports: `/metrics` for Prometheus, `/health/live` and `/health/ready`.
 
 One port suffices because the two protocols cannot be mistaken for each other. A Kafka connection begins with the
-length of its first frame; `GET ` and `HEAD`, read as such, are lengths beyond 1.1 GiB, and the `/` that must follow
-would be the first byte of an API key that does not exist. So a connection tells what it speaks with its first six
-bytes, nobody opens, documents or guards a second port, and the frame path pays nothing: only a length that is already
-out of the ordinary is looked at again.
+length of its first frame; `GET ` and the other methods, read as such, are lengths beyond 1 GiB, and the bytes that
+must follow would be an API key that does not exist. So a connection tells what it speaks with its first six bytes,
+nobody opens, documents or guards a second port, and the frame path pays nothing: only a length that is already out of
+the ordinary is looked at again.
 
 Nothing here is a web server. One request is answered and the connection closed; a body is never read, so a web page
 cannot smuggle frames in behind a request; the head is limited in size, and the whole exchange in time. The answers hold
@@ -26,9 +26,14 @@ HEAD_BYTES_MAX = 8 * 1024
 DEADLINE_MS = 10_000
 """From the first bytes of a request until its answer has been taken."""
 
-GET_LENGTH = int.from_bytes(b"GET ", "big")
-HEAD_LENGTH = int.from_bytes(b"HEAD", "big")
-LEAST_LENGTH = min(GET_LENGTH, HEAD_LENGTH)
+_SERVED = (b"GET", b"HEAD")
+_BEGINNINGS = (b"GET /", b"HEAD /", b"POST /", b"PUT /", b"DELETE", b"PATCH ", b"OPTION")
+"""Those that are not served are told so, rather than hung up on."""
+
+REQUEST_LENGTHS = frozenset(int.from_bytes(beginning[:4], "big") for beginning in _BEGINNINGS)
+"""What the beginnings of requests are, read as the length of a frame."""
+
+LEAST_LENGTH = min(REQUEST_LENGTHS)
 """Frames below this length cannot be the beginning of a request."""
 
 _DECIDING_BYTES = 6
@@ -37,6 +42,7 @@ _REASONS = {
     200: "OK",
     400: "Bad Request",
     404: "Not Found",
+    405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
     505: "HTTP Version Not Supported",
@@ -83,10 +89,12 @@ class HttpResponder:
         return _encode(self._page(method, target, version), body=method != b"HEAD")
 
     def _page(self, method: bytes, target: bytes, version: bytes) -> Page:
-        if method not in (b"GET", b"HEAD") or not target.startswith(b"/") or not version.startswith(b"HTTP/"):
+        if not target.startswith((b"/", b"*")) or not version.startswith(b"HTTP/"):
             return Page(400, "This is not a request.\n")
         if version not in (b"HTTP/1.1", b"HTTP/1.0"):
             return Page(505, "HTTP/1.1 is spoken here.\n")
+        if method not in _SERVED:
+            return Page(405, "These pages can be read, and nothing else.\n")
         match target.partition(b"?")[0]:
             case b"/metrics":
                 return Page(200, self._metrics(), CONTENT_TYPE)
@@ -102,13 +110,15 @@ def speaks_http(received: bytes) -> bool | None:
     """Do the first bytes of a connection begin an HTTP request? None while they are too few to tell."""
     if len(received) < _DECIDING_BYTES:
         return None
-    return received.startswith((b"GET /", b"HEAD /"))
+    return received.startswith(_BEGINNINGS)
 
 
 def _encode(page: Page, *, body: bool = True) -> bytes:
     content = page.body.encode("utf-8", "replace")
+    allow = "Allow: GET, HEAD\r\n" if page.status == 405 else ""
     head = (
         f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\n"
+        f"{allow}"
         f"Content-Type: {page.content_type}\r\n"
         f"Content-Length: {len(content)}\r\n"
         f"Cache-Control: no-store\r\n"

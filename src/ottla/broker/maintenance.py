@@ -26,18 +26,20 @@ class LogMaintenance:
 
     def start(self) -> None:
         config = self._services.config
-        for name, period_ms, work in (
-            ("tick", TICK_MS, self._tick),
-            ("retention", config.get_int("log.retention.check.interval.ms"), self._retain),
-            (
-                "watermarks",
-                config.get_int("replica.high.watermark.checkpoint.interval.ms"),
-                self._checkpoint_watermarks,
-            ),
-            ("checkpoints", config.get_int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
-            ("producers", config.get_int("producer.id.expiration.check.interval.ms"), self._expire_producers),
+        self._every("tick", TICK_MS, self._tick)
+        for name, key, work in (
+            ("watermarks", "replica.high.watermark.checkpoint.interval.ms", self._checkpoint_watermarks),
+            ("producers", "producer.id.expiration.check.interval.ms", self._expire_producers),
         ):
-            self._every(name, period_ms, work)
+            self._every(name, config.get_int(key), work)
+        # A node that has just started has better things to do.
+        first_ms = config.get_int("log.initial.task.delay.ms")
+        for name, key, work in (
+            ("retention", "log.retention.check.interval.ms", self._retain),
+            ("recovery points", "log.flush.offset.checkpoint.interval.ms", self._checkpoint_recovery_points),
+            ("log starts", "log.flush.start.offset.checkpoint.interval.ms", self._checkpoint_log_starts),
+        ):
+            self._every(name, config.get_int(key), work, first_ms)
         self._stops.append(self._services.timers.every(SWEEP_MS, self._services.telemetry.sweep))
         lag_ms_max = config.get_int("replica.lag.time.max.ms")
         self._stops.append(self._services.timers.every(max(1, lag_ms_max // 2), self._services.replicas.on_tick))
@@ -46,13 +48,19 @@ class LogMaintenance:
         for stop in self._stops:
             stop()
 
-    def _every(self, name: str, period_ms: int, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    def _every(
+        self,
+        name: str,
+        period_ms: int,
+        work: Callable[[], Coroutine[object, object, None]],
+        first_ms: int | None = None,
+    ) -> None:
         def begin() -> None:
             if name not in self._running:
                 self._running.add(name)
                 self._services.spawn(self._guarded(name, work))
 
-        self._stops.append(self._services.timers.every(period_ms, begin))
+        self._stops.append(self._services.timers.every(period_ms, begin, first_ms=first_ms))
 
     async def _guarded(self, name: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
@@ -82,8 +90,11 @@ class LogMaintenance:
             services.metrics.segments_deleted.value += services.logs.finish_retention(services.clock.wall_ms())
             services.replicas.touch_all()
 
-    async def _checkpoint(self) -> None:
-        await self._services.offload.run(self._services.logs.prepare_checkpoints().run)
+    async def _checkpoint_recovery_points(self) -> None:
+        await self._services.offload.run(self._services.logs.prepare_recovery_point_checkpoints().run)
+
+    async def _checkpoint_log_starts(self) -> None:
+        await self._services.offload.run(self._services.logs.prepare_log_start_checkpoints().run)
 
     async def _checkpoint_watermarks(self) -> None:
         await self._services.offload.run(self._services.logs.prepare_high_watermark_checkpoints().run)

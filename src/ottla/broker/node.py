@@ -1,7 +1,8 @@
 """One node: everything that it is made of, the order in which it starts, and the order in which it stops.
 
-Start: lock the directories, take the addresses, load the logs, bring up the control plane, act on the metadata,
-register, open the doors. Stop: the same backwards. The very same node runs on the real runtime and on a simulated one.
+Start: lock the directories, take the addresses, read the metadata log, open the door to the other controllers, find the
+quorum while the logs load, register, act on the metadata, open the doors to clients. Stop: the same backwards. A node
+is a broker, a controller or both; the very same node runs on the real runtime and on a simulated one.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
+from ottla.broker.directory_assignments import DirectoryAssignments
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log_dirs import LogDirFailures
 from ottla.broker.maintenance import LogMaintenance
@@ -23,12 +26,26 @@ from ottla.config.topic import topic_values
 from ottla.errors import StartupError
 from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
-from ottla.runtime import Listener, Runtime
+from ottla.runtime import Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
+
+if TYPE_CHECKING:
+    from ottla.broker.replication.fetchers import ReplicaFetchers
 
 _log = logging.getLogger(__name__)
 
 _PLAINTEXT = 0
+
+
+def listen_options(config: NodeConfig) -> ListenOptions:
+    """Kafka's defaults are for an acceptor with a thread of its own. One loop that also serves needs a longer backlog,
+    or a burst of peers waits a second for its next try; and buffers that the system tunes move a third more."""
+    ours = ListenOptions()
+    return ListenOptions(
+        backlog=config.int_where_set("socket.listen.backlog.size", ours.backlog),
+        send_buffer_bytes=config.int_where_set("socket.send.buffer.bytes", ours.send_buffer_bytes),
+        receive_buffer_bytes=config.int_where_set("socket.receive.buffer.bytes", ours.receive_buffer_bytes),
+    )
 
 
 class Node:
@@ -49,9 +66,12 @@ class Node:
         self._services: Services | None = None
         self._maintenance: LogMaintenance | None = None
         self._control: ControlPlane | None = None
+        self._fetchers: ReplicaFetchers | None = None
         self.failure: BaseException | None = None
         """Why the node had to stop by itself, if it had to."""
         self.on_fatal: Callable[[], None] = lambda: None
+        self.all_stop = False
+        """Does the whole cluster stop with this node, so that there is nobody to hand over to?"""
 
     @property
     def services(self) -> Services:
@@ -87,8 +107,7 @@ class Node:
             self._maintenance = LogMaintenance(services)
             self._maintenance.start()
             services.metrics.start()
-            for _, listener in self._listeners:
-                listener.start()
+            self._open(self._config.broker_listeners)
         except BaseException:
             await self.stop()
             raise
@@ -108,10 +127,6 @@ class Node:
         return identity
 
     def _refuse_unsupported(self) -> None:
-        if not self._config.is_broker or not self._config.is_controller:
-            raise StartupError(
-                "process.roles must be broker,controller: this release runs a node alone, with both roles."
-            )
         for listener in self._config.listeners:
             if listener.security_protocol != "PLAINTEXT":
                 raise StartupError(
@@ -124,16 +139,25 @@ class Node:
 
     async def _listen(self, services: Services) -> None:
         controllers = {listener.name for listener in self._config.controller_listeners}
+        options = listen_options(self._config)
         for listener in self._config.listeners:
             dispatcher = Dispatcher(services, listener.name, on_controller=listener.name in controllers)
             try:
-                bound = await self._runtime.network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept)
+                bound = await self._runtime.network.listen(
+                    listener.host or "0.0.0.0", listener.port, dispatcher.accept, options
+                )
             except OSError as error:
                 raise StartupError(
                     f"Port {listener.port} of {listener.host or 'this machine'} cannot be used ({error.strerror}): "
                     f"stop what listens there, or choose another port."
                 ) from None
             self._listeners.append((listener, bound))
+            services.connections.rates.watch(listener.name, bound, on_controller=listener.name in controllers)
+
+    def _open(self, listeners: Sequence[ListenerConfig]) -> None:
+        for config, listener in self._listeners:
+            if config in listeners:
+                listener.start()
 
     def _endpoints(self, advertised: Sequence[ListenerConfig] | None = None) -> list[Endpoint]:
         """What others are told: the advertised listeners, with the ports that were really got."""
@@ -146,7 +170,11 @@ class Node:
         ]
 
     async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
+        from ottla.broker.replication.fetchers import ReplicaFetchers
+        from ottla.client.network_peer import NetworkPeers
+
         config, logs = self._config, self._logs
+        peers = NetworkPeers(self._runtime.network, self._timers, f"ottla-{config.node_id}")
         directories = {path: found.properties for path, found in logs.directories.items() if found.properties}
         metadata_dir = config.metadata_log_dir
         control = ControlPlane(
@@ -161,41 +189,56 @@ class Node:
                 if found.for_topics and found.properties is not None
             ],
             metadata_dir_id=directories[metadata_dir].directory_id,
+            peers=peers,
+            controller_endpoints=self._endpoints(config.advertised_controller_listeners),
             previous_broker_epoch=min(found.previous_broker_epoch for found in logs.directories.values()),
         )
         self._control = services.control = control
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
+        self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(DirectoryAssignments(services).on_metadata)
+        control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
-        await self._load_logs(control)
-        await control.start()
+        image = await self._runtime.offload.run(control.load)
+        logs_are_loaded = control.raft.log.log_end_offset == 0
+        if logs_are_loaded:
+            await self._load_logs(image)
+            self._check_logs_are_known(control)
+        # The other voters can be heard before this node knows a leader: they may wait for its vote.
+        self._open(config.controller_listeners)
+        starting = asyncio.ensure_future(control.start())
+        try:
+            if not logs_are_loaded:
+                await self._load_logs(image)
+            await starting
+        except BaseException:
+            starting.cancel()
+            await asyncio.wait([starting])
+            raise
         assert control.failed is not None
         control.failed.add_done_callback(self._on_metadata_log_failed)
-        self._set_strays_apart(control.image)
-        await control.join(self._endpoints(), self._endpoints(config.advertised_controller_listeners))
+        await control.join(self._endpoints(), self._set_strays_apart)
 
-    async def _load_logs(self, control: ControlPlane) -> None:
+    def _check_logs_are_known(self, control: ControlPlane) -> None:
+        """A voter whose metadata log is empty had better be new."""
+        if self._logs.logs and control.raft.machine.is_voter:
+            # Nothing could be done with the records but to set them apart, and a backup may hold what is missing.
+            raise StartupError(
+                f"{control.raft.log.directory} has lost its records, so that nobody knows the {len(self._logs.logs)} "
+                f"logs of this node: bring it back from a backup, or start on an empty directory."
+            )
+
+    async def _load_logs(self, image: MetadataImage) -> None:
         """Each log under its topic's own configs, which the metadata log holds."""
         now_ms = self._runtime.clock.wall_ms()
 
-        def load() -> None:
-            image = control.load()
+        def config_of(topic: str) -> LogConfig:
+            return LogConfig.from_values(topic_values(self._config, image.topic_config(topic)))
 
-            def config_of(topic: str) -> LogConfig:
-                return LogConfig.from_values(topic_values(self._config, image.topic_config(topic)))
-
-            self._logs.load(config_of, now_ms)
-
-        await self._runtime.offload.run(load)
-        metadata_log = self._logs.metadata_log
-        if metadata_log is not None and metadata_log.log_end_offset == 0 and self._logs.logs:
-            # Nothing could be done with the records but to set them apart, and a backup may hold what is missing.
-            raise StartupError(
-                f"{metadata_log.directory} has lost its records, so that nobody knows the {len(self._logs.logs)} logs "
-                f"of this node: bring it back from a backup, or start on an empty directory."
-            )
+        await self._runtime.offload.run(lambda: self._logs.load(config_of, now_ms))
 
     def _set_strays_apart(self, image: MetadataImage) -> None:
         """Logs that the metadata does not place here: a topic was deleted while this node was away."""
@@ -231,11 +274,13 @@ class Node:
         if self._services is not None:
             self._services.metrics.stop()
         if self._control is not None:
-            await self._control.stop()
+            await self._control.stop(hand_over=not self.all_stop)
         for _, listener in self._listeners:
             listener.close()
         if self._maintenance is not None:
             self._maintenance.stop()
+        if self._fetchers is not None:
+            await self._fetchers.stop()
         if self._services is not None:
             self._services.connections.close_all()
             await self._services.replicas.drain()

@@ -23,7 +23,7 @@ from ottla.metadata.images import MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import METADATA_TOPIC
 from ottla.partition import PartitionLeader
-from ottla.raft.roles import Candidate, Leader, Unattached
+from ottla.raft.roles import Leader
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -92,7 +92,9 @@ class NodeMetrics:
     @property
     def is_ready(self) -> bool:
         """Does the node serve, and does the cluster send clients to it?"""
-        return self.state is BrokerState.RUNNING and self.is_live and not self._services.control.lifecycle.fenced
+        services = self._services
+        served = not services.config.is_broker or not services.control.lifecycle.fenced
+        return self.state is BrokerState.RUNNING and self.is_live and served
 
     def start(self) -> None:
         """The node serves."""
@@ -268,15 +270,11 @@ class NodeMetrics:
         gauge("number_of_voters", lambda: len(services.control.raft.machine.voters.latest))
 
     def _vote(self) -> int | None:
-        match self._services.control.raft.machine.role:
-            case Leader(local_id=local_id):
-                return local_id
-            case Candidate(local=local):
-                return local.id
-            case Unattached(voted=voted) if voted is not None:
-                return voted.id
-            case _:
-                return None
+        machine = self._services.control.raft.machine
+        if isinstance(machine.role, Leader):
+            return machine.local.id
+        voted = machine.role.election.voted
+        return None if voted is None else voted.id
 
     def _register_controller(self) -> None:
         services = self._services

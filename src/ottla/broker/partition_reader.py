@@ -117,7 +117,7 @@ class ConsumerReader(PartitionReader):
         found = Found(wanted, remembered, hosted)
         try:
             if hosted is None:
-                raise KafkaError(self._services.missing_partition(wanted.topic))
+                raise KafkaError(self._services.missing_partition(wanted.topic, wanted.partition))
             self._read(found, hosted, max_bytes, min_one)
         except KafkaError as error:
             self._refuse(found, error)
@@ -186,7 +186,7 @@ class FollowerReader(PartitionReader):
         found = Found(wanted, remembered, hosted)
         try:
             if hosted is None:
-                raise KafkaError(self._services.missing_partition(wanted.topic))
+                raise KafkaError(self._services.missing_partition(wanted.topic, wanted.partition))
             self._read(found, hosted, max_bytes, min_one, arrived)
         except KafkaError as error:
             self._refuse(found, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import ReceiveBuffers
@@ -12,6 +12,7 @@ from ottla.broker.connections import Connections
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
+from ottla.broker.image_watch import ImageWatch
 from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
@@ -26,11 +27,12 @@ from ottla.config.node import NodeConfig
 from ottla.controller.topic_names import check_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogManager
-from ottla.metadata.images import EMPTY_IMAGE, MetadataImage, TopicImage
+from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.runtime import Clock, Disk, Offload, Runtime
 from ottla.runtime.timers import TimerWheel
+from ottla.wire.produce_codec import Openings
 
 if TYPE_CHECKING:
     from ottla.broker.control.channel import ControllerChannel
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.produce_response import ProduceResponse
 
 _log = logging.getLogger(__name__)
+
+CREATED_WAIT_MS_MAX = 1_000
+"""How long an answer waits for a topic that was created elsewhere to be known here."""
 
 _KNOWS_NEW_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -59,6 +64,9 @@ class Services:
         self.logs = logs
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
+        self.image_watch = ImageWatch(timers)
+        self.openings = Openings()
+        """How the produce requests of all connections begin; an opening means the same on each."""
         registry = Registry()
         self.replicas = ReplicaManager(config.node_id, runtime, registry, config.get_int("replica.lag.time.max.ms"))
         self.isr_changes = IsrChanges(self, registry)
@@ -119,12 +127,17 @@ class Services:
             connections_max=config.get_int("max.connections"),
             per_address_max=config.get_int("max.connections.per.ip"),
             address_overrides=config.connection_limits,
-            listener_max={
-                listener.name: limit
-                for listener in config.listeners
-                if isinstance(limit := config.listener_value(listener.name, "max.connections"), int)
-            },
+            listener_max=config.listener_ints("max.connections"),
         )
+        self.connections.rates.set_limits(
+            node_rate=config.get_int("max.connection.creation.rate"),
+            listener_rates=config.listener_ints("max.connection.creation.rate"),
+            exempt=config.inter_broker_listener_name,
+            window_s=config.get_int("quota.window.size.seconds"),
+            samples=config.get_int("quota.window.num"),
+        )
+        self.logs.cordoned = config.cordoned_log_dirs
+        self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
 
     async def drain(self) -> None:
         """Wait for what was spawned."""
@@ -162,7 +175,8 @@ class Services:
         return self.config.get_bool("auto.create.topics.enable")
 
     def active_controller_id(self) -> int:
-        return self.node_id if self.control.is_active_controller else -1
+        leader = self.control.leader_id
+        return -1 if leader is None else leader
 
     def controller_endpoints(self, listener: str) -> list[tuple[int, str, int]]:
         """The controllers that have registered, each with its address on `listener`."""
@@ -192,7 +206,12 @@ class Services:
             return {}
         refused = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
         # Somebody else was quicker: that is no error to whoever wants to use it.
-        return {name: code for name, code in refused.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+        refused = {name: code for name, code in refused.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+        usable = [name for name in names if name not in refused]
+        await self.image_watch.until(
+            lambda image: all(image.topic(name) is not None for name in usable), self.image, CREATED_WAIT_MS_MAX
+        )
+        return refused
 
     async def allocate_producer_ids(self) -> range:
         from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -206,20 +225,17 @@ class Services:
 
     # Partitions.
 
-    def missing_partition(self, topic: str | Uuid) -> ErrorCode:
+    def missing_partition(self, topic: str | Uuid, index: int) -> ErrorCode:
         """Why a partition is not hosted here."""
         if isinstance(topic, str):
             known = self.image.topic(topic)
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else self._elsewhere(known)
-        known = self.image.topic_by_id(topic)
-        return ErrorCode.UNKNOWN_TOPIC_ID if known is None else self._elsewhere(known)
-
-    def _elsewhere(self, topic: TopicImage) -> ErrorCode:
-        hosted = self.replicas.by_name.get(topic.name)
-        count = len(hosted.partitions) if hosted is not None else 0
-        if count == len(topic.partitions):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            known = self.image.topic_by_id(topic)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        if known is None:
+            return unknown
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if index in known.partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def current_leader(self, topic: str | Uuid, index: int) -> tuple[int, int] | None:
         """The leader and its epoch, as far as this node has heard."""
@@ -227,7 +243,7 @@ class Services:
         partition = known.partitions.get(index) if known is not None else None
         return None if partition is None else (partition.leader, partition.leader_epoch)
 
-    def tell_new_leaders(self, response: ProduceResponse) -> None:
+    def tell_new_leaders(self, response: ProduceResponse, listener: str) -> None:
         """Save a refused producer its metadata request: name the new leaders and where they are (KIP-951)."""
         from ottla.wire.messages.produce_response import LeaderIdAndEpoch, NodeEndpoint
 
@@ -239,12 +255,18 @@ class Services:
                     if leader is not None:
                         partition.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
                         leaders.add(leader[0])
-        for broker in self.image.alive_brokers():
-            if broker.broker_id in leaders and broker.endpoints:
-                endpoint = broker.endpoints[0]
-                response.node_endpoints.append(
-                    NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-                )
+        response.node_endpoints += [
+            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in self.endpoints_of(leaders, listener)
+        ]
+
+    def endpoints_of(self, brokers: Collection[int], listener: str) -> list[tuple[int, str, int, str | None]]:
+        """Id, address and rack of those of `brokers` that are alive and are served on `listener`."""
+        return [
+            (broker.broker_id, endpoint.host, endpoint.port, broker.rack)
+            for broker in (self.image.alive_brokers() if brokers else ())
+            if broker.broker_id in brokers and (endpoint := broker.endpoint(listener)) is not None
+        ]
 
     def is_legal_topic_name(self, name: str) -> bool:
         try:

@@ -6,14 +6,13 @@ checked by experiment. Driven by the handlers of GetTelemetrySubscriptions and P
 closed connections and by a timer; what was pushed goes to `metrics.telemetry`.
 
 Bounds: instances are at most `INSTANCES_MAX`, and those not heard of for a while are forgotten; what a client says of
-itself is matched up to `ATTRIBUTE_CHARS_MAX` characters, because the patterns, though an administrator's, need not be
-linear in it; a push is unpacked to `telemetry.max.bytes` at most, whatever its compressed size.
+itself is matched up to `ATTRIBUTE_CHARS_MAX` characters; a push is unpacked to `telemetry.max.bytes` at most, whatever
+its compressed size.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
@@ -33,6 +32,7 @@ from ottla.records.compression import CorruptCompression, decompress
 from ottla.runtime import Clock
 
 if TYPE_CHECKING:
+    from ottla.config.group import Pattern
     from ottla.metrics.otlp import Point
 
 _log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Subscription(NamedTuple):
     name: str
     metrics: Sequence[str]
     interval_ms: int
-    match: Mapping[str, re.Pattern[str]]
+    match: Mapping[str, Pattern]
 
     def matches(self, attributes: Mapping[str, str | None]) -> bool:
         for attribute, pattern in self.match.items():

@@ -39,7 +39,8 @@ def root(
 
 @app.command()
 def up(
-    port: Annotated[int, typer.Option(help="The port for clients; 0 picks a free one.")] = 9092,
+    nodes: Annotated[int, typer.Option(help="How many nodes, each in a process of its own.")] = 1,
+    port: Annotated[int, typer.Option(help="The port for clients, of the first node; 0 picks free ones.")] = 9092,
     host: Annotated[str, typer.Option(help="The address to listen on, and to tell clients.")] = "127.0.0.1",
     data: Annotated[Path, typer.Option(help="Where records are kept.")] = Path("ottla-data"),
     ephemeral: Annotated[
@@ -48,10 +49,18 @@ def up(
     settings: Settings = None,
     log_level: LogLevel = "warning",
 ) -> None:
-    """Serve Kafka here and now: one node, ready for any Kafka client."""
+    """Serve Kafka here and now: one node, or a cluster of several, ready for any Kafka client."""
     from ottla.cli.up import run_up
 
-    run_up(port=port, host=host, data=str(data), ephemeral=ephemeral, settings=settings or [], log_level=log_level)
+    run_up(
+        nodes=nodes,
+        port=port,
+        host=host,
+        data=str(data),
+        ephemeral=ephemeral,
+        settings=settings or [],
+        log_level=log_level,
+    )
 
 
 @app.command()
@@ -106,4 +115,35 @@ def format_(
         release_version=release_version,
         features=feature or [],
         settings=settings or [],
+    )
+
+
+@app.command()
+def sim(
+    seed: Annotated[int | None, typer.Option(help="Run this one seed.")] = None,
+    seeds: Annotated[str, typer.Option(help="Run these, as in 0-999.")] = "0-9",
+    mode: Annotated[str, typer.Option(help="safety or liveness.")] = "safety",
+    story: Annotated[bool, typer.Option("--story", help="Tell what happened, moment by moment.")] = False,
+    jobs: Annotated[int, typer.Option(help="So many processes at once.")] = 1,
+    nodes: Annotated[int | None, typer.Option(help="So many nodes, where the seed would choose.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long the trouble lasts, in simulated seconds.")] = 60.0,
+    mutation: Annotated[str | None, typer.Option(help="Put this historic bug into the nodes.")] = None,
+    mutations: Annotated[bool, typer.Option("--mutations", help="List the bugs that can be put in.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Keep the seeds that passed here, and leave them out.")] = None,
+) -> None:
+    """Run clusters of real nodes on virtual time under seeds, with everything failing, and check what must hold."""
+    from ottla.cli.sim import list_mutations, parse_seeds, run_sim
+
+    if mutations:
+        list_mutations()
+        return
+    run_sim(
+        seeds=[seed] if seed is not None else parse_seeds(seeds),
+        mode=mode,
+        nodes=nodes,
+        seconds=seconds,
+        jobs=jobs,
+        story=story,
+        mutation=mutation,
+        resume=resume,
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _VALUED = {
-    "up": {"--port", "--host", "--data", "--set", "--log-level"},
+    "up": {"--nodes", "--port", "--host", "--data", "--set", "--log-level"},
     "node": {"--set", "--log-level"},
 }
 _FLAGS = {"up": {"--ephemeral"}, "node": set[str]()}
@@ -51,7 +51,9 @@ def parse(arguments: list[str]) -> Parsed | None:
         else:
             parsed.arguments.append(argument)
     wanted = 1 if parsed.command == "node" else 0
-    if len(parsed.arguments) != wanted or not parsed.last("--port", "0").isdecimal():
+    if len(parsed.arguments) != wanted:
+        return None
+    if not parsed.last("--port", "0").isdecimal() or not parsed.last("--nodes", "1").isdecimal():
         return None
     return parsed
 
@@ -70,6 +72,7 @@ def _up(parsed: Parsed) -> None:
     from ottla.cli.up import run_up
 
     run_up(
+        nodes=int(parsed.last("--nodes", "1")),
         port=int(parsed.last("--port", "9092")),
         host=parsed.last("--host", "127.0.0.1"),
         data=parsed.last("--data", "ottla-data"),

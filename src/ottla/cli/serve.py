@@ -15,13 +15,17 @@ from ottla.runtime import Runtime
 from ottla.runtime.system import raise_descriptor_limit, run
 
 
-def serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node], None]) -> None:
-    """Start a node, call `on_ready` when clients can be served, and stop it on SIGINT or SIGTERM."""
+def serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node], None], *, leash: int | None = None) -> None:
+    """Start a node, call `on_ready` when clients can be served, and stop it on SIGINT or SIGTERM.
+
+    `leash` is the reading end of a pipe: the node also stops when nobody holds the other end any more, and then knows
+    that all nodes of its cluster do.
+    """
     raise_descriptor_limit()
-    run(_serve(config, runtime, on_ready))
+    run(_serve(config, runtime, on_ready, leash))
 
 
-async def _serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node], None]) -> None:
+async def _serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node], None], leash: int | None) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
@@ -35,14 +39,37 @@ async def _serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node]
             loop.add_signal_handler(number, stop)
     node = Node(config, runtime)
     node.on_fatal = stopping.set
-    await node.start()
-    try:
-        # What start-up made lives as long as the node: the collector need never look at it again.
-        gc.collect()
-        gc.freeze()
-        on_ready(node)
-        await stopping.wait()
-    finally:
-        await node.stop()
+    if leash is not None:
+
+        def let_go() -> None:
+            loop.remove_reader(leash)
+            node.all_stop = True
+            stopping.set()
+
+        loop.add_reader(leash, let_go)
+    if await _started(node, stopping):
+        try:
+            # What start-up made lives as long as the node: the collector need never look at it again.
+            gc.collect()
+            gc.freeze()
+            on_ready(node)
+            await stopping.wait()
+        finally:
+            await node.stop()
     if node.failure is not None:
         raise node.failure
+
+
+async def _started(node: Node, stopping: asyncio.Event) -> bool:
+    """Start the node; false if it was told to stop first, as one may be that waits for a quorum which never comes."""
+    starting = asyncio.ensure_future(node.start())
+    told = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return False
+    await starting
+    return True

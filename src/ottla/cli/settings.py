@@ -41,9 +41,13 @@ def build_config(properties: Mapping[str, str]) -> NodeConfig:
         raise StartupError(str(error.message)) from None
 
 
-def configure_logging(level: str) -> None:
+def configure_logging(level: str, who: str = "") -> None:
+    """`who` stands in front of what is said, where several nodes say it in one place."""
     if level.lower() not in _LEVELS:
         raise StartupError(f"--log-level {level} is none of {', '.join(_LEVELS)}.")
     logging.basicConfig(
-        level=_LEVELS[level.lower()], format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
+        level=_LEVELS[level.lower()],
+        format=f"%(asctime)s {f'{who} ' if who else ''}%(levelname)-7s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        force=bool(who),
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
+import sys
 import tempfile
 import time
 
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
+from ottla.cli.cluster import CONTROLLER_PORT_DISTANCE, check_ports, check_size, configure, make_plan, settle
 from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings
 from ottla.errors import StartupError
@@ -17,35 +20,36 @@ from ottla.runtime.system import free_ports, process_age_seconds, system_runtime
 
 _log = logging.getLogger(__name__)
 
-CONTROLLER_PORT_DISTANCE = 1000
-"""A node's controller listens so far above the port for its clients."""
-PORT_MAX = 65535
 
-
-def run_up(*, port: int, host: str, data: str, ephemeral: bool, settings: list[str], log_level: str) -> None:
+def run_up(
+    *, nodes: int, port: int, host: str, data: str, ephemeral: bool, settings: list[str], log_level: str
+) -> None:
     started = time.monotonic() - process_age_seconds()
     configure_logging(log_level)
+    if not data:
+        raise StartupError("--data is empty: name a directory.")
     runtime = system_runtime(durable=not ephemeral)
     if ephemeral:
         data = tempfile.mkdtemp(prefix="ottla-")
+    status = 0
     try:
-        _up(runtime, started, port, host, data, settings)
+        check_size(runtime.disk, data, nodes)
+        if nodes == 1:
+            _up_one(runtime, started, port, host, data, settings)
+        else:
+            status = _up_many(runtime, started, nodes, port, host, data, settings, ephemeral, log_level)
     finally:
         runtime.offload.close()
         if ephemeral:
             shutil.rmtree(data, ignore_errors=True)
+    if status:
+        sys.exit(status)
 
 
-def _up(runtime: Runtime, started: float, port: int, host: str, data: str, settings: list[str]) -> None:
-    if not data:
-        raise StartupError("--data is empty: name a directory.")
+def _up_one(runtime: Runtime, started: float, port: int, host: str, data: str, settings: list[str]) -> None:
     if port:
+        check_ports(port, 1)
         controller_port = port + CONTROLLER_PORT_DISTANCE
-        if controller_port > PORT_MAX:
-            raise StartupError(
-                f"--port {port} is too high: its controller takes the port {CONTROLLER_PORT_DISTANCE} above, so "
-                f"{PORT_MAX - CONTROLLER_PORT_DISTANCE} is the most."
-            )
     else:
         try:
             port, controller_port = free_ports(host, 2)
@@ -79,3 +83,35 @@ def _up(runtime: Runtime, started: float, port: int, host: str, data: str, setti
         print(f"ready: {node.bootstrap} in {time.monotonic() - started:.2f} s", flush=True)
 
     serve(config, runtime, on_ready)
+
+
+def _up_many(
+    runtime: Runtime,
+    started: float,
+    nodes: int,
+    port: int,
+    host: str,
+    data: str,
+    settings: list[str],
+    ephemeral: bool,
+    log_level: str,
+) -> int:
+    from ottla.cli.supervisor import Supervisor
+
+    values = parse_settings(settings)
+    plan = make_plan(runtime, data=data, host=host, port=port, nodes=nodes)
+    configs = configure(plan, values)
+    for warning in configs[1].warnings():
+        _log.warning("%s", warning)
+
+    def on_ready(addresses: list[str]) -> None:
+        print(f"ready: {','.join(addresses)} in {time.monotonic() - started:.2f} s", flush=True)
+
+    supervisor = Supervisor(data, on_ready)
+    supervisor.start(
+        configs,
+        lambda runtime, config: settle(runtime, plan, config),
+        durable=not ephemeral,
+        log_level=log_level,
+    )
+    return asyncio.run(supervisor.watch())

@@ -101,6 +101,10 @@ class NodeConfig:
         assert value is None or isinstance(value, int)
         return value
 
+    def int_where_set(self, name: str, otherwise: int) -> int:
+        """For keys whose default is Apache Kafka's choice and not ours: theirs counts only where somebody set it."""
+        return self.get_int(name) if name in self.properties else otherwise
+
     def get_bool(self, name: str) -> bool:
         value = self[name]
         assert isinstance(value, bool)
@@ -131,6 +135,11 @@ class NodeConfig:
         """The value of a key for one listener: its own (`listener.name.<listener>.<key>`), or else everyone's."""
         own = f"listener.name.{listener.lower()}.{name}"
         return self[own] if own in self.properties else self[name]
+
+    def listener_ints(self, name: str) -> dict[str, int]:
+        """The same for every listener, by its name."""
+        values = {listener.name: self.listener_value(listener.name, name) for listener in self.listeners}
+        return {listener: value for listener, value in values.items() if isinstance(value, int)}
 
     # Identity and quorum.
 
@@ -231,6 +240,11 @@ class NodeConfig:
     @property
     def metadata_log_dir(self) -> str:
         return self.find_text("metadata.log.dir") or self.log_dirs[0]
+
+    @property
+    def cordoned_log_dirs(self) -> frozenset[str]:
+        named = self.get_list("cordoned.log.dirs")
+        return frozenset(self.log_dirs if "*" in named else named)
 
     @property
     def log_retention_ms(self) -> int:

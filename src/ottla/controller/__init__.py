@@ -6,7 +6,11 @@ state; the driver (`broker/control/controller_driver.py`) appends them, has the 
 (`speculation.py`), and sends the response when they are committed. Replaying is `metadata`'s affair and the same on
 every node; a manager here never changes metadata by itself.
 
-Managers: `cluster_control` (brokers and controllers), `topic_control` and `leadership` (partitions), `config_control`,
-`feature_control`, `producer_id_control`; `activation` makes the first records of all. Pure: time is an argument, chance
-is a `Random` handed in.
+A partition changes in one place, `partition_change`: whoever wants something of it (a broker that goes, a leader that
+proposes an ISR, an operator who moves replicas, the clock) says what, and that function elects and decides the rest.
+Those who want something are `leadership` (brokers come and go), `alter_partition`, `election_control`,
+`reassignment_control` and `directory_control`. The other managers: `cluster_control` (brokers and controllers),
+`topic_control` and `placement`, `config_control`, `feature_control`, `producer_id_control`, `scram_control`,
+`acl_control`, `quota_control`. `activation` makes the first records of all, and `timed_work` what is due by the clock.
+Pure: time is an argument, chance is a `Random` handed in.
 """

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.controller.config_control import config_record
+from ottla.controller.config_table import MIN_INSYNC_REPLICAS
 from ottla.errors import StartupError
-from ottla.metadata.features import METADATA_VERSION, METADATA_VERSION_MIN, SUPPORTED_FEATURES, has_transactions
+from ottla.metadata.features import (
+    ELR_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSION_MIN,
+    SUPPORTED_FEATURES,
+    has_transactions,
+)
+from ottla.metadata.images import DEFAULT_BROKER
 from ottla.metadata.records import MetadataRecord
 from ottla.metadata.state import MetadataState
 
 
-def activation_records(state: MetadataState, bootstrap: Sequence[MetadataRecord]) -> list[MetadataRecord]:
-    """`bootstrap` is what `format` wrote for the first activation. KIP-868: whole, in a metadata transaction."""
+def activation_records(
+    state: MetadataState, bootstrap: Sequence[MetadataRecord], min_insync_replicas: int
+) -> list[MetadataRecord]:
+    """`bootstrap` is what `format` wrote for the first activation. KIP-868: whole, in a metadata transaction.
+
+    KIP-966: where eligible leader replicas are kept, all nodes must agree on `min_insync_replicas`, so that the default
+    of the first controller becomes the cluster's.
+    """
     from ottla.wire.messages.abort_transaction_record import AbortTransactionRecord
     from ottla.wire.messages.begin_transaction_record import BeginTransactionRecord
     from ottla.wire.messages.end_transaction_record import EndTransactionRecord
@@ -21,7 +36,10 @@ def activation_records(state: MetadataState, bootstrap: Sequence[MetadataRecord]
         records.append(MetadataRecord(AbortTransactionRecord(reason="Controller failover"), 0))
     if not _is_empty(state):
         return records
-    level = _metadata_version(bootstrap)
+    bootstrap = list(bootstrap)
+    level = _level(bootstrap, METADATA_VERSION) or METADATA_VERSION_MIN
+    if _level(bootstrap, ELR_VERSION):
+        bootstrap.append(config_record(DEFAULT_BROKER, MIN_INSYNC_REPLICAS, str(min_insync_replicas)))
     if not has_transactions(level):
         return [*records, *bootstrap]
     records.append(MetadataRecord(BeginTransactionRecord(name="Bootstrap records"), 0))
@@ -38,14 +56,14 @@ def _is_empty(state: MetadataState) -> bool:
     )
 
 
-def _metadata_version(bootstrap: Sequence[MetadataRecord]) -> int:
+def _level(bootstrap: Sequence[MetadataRecord], feature: str) -> int:
     from ottla.wire.messages.feature_level_record import FeatureLevelRecord
 
     for record in bootstrap:
         message = record.message
-        if isinstance(message, FeatureLevelRecord) and message.name == METADATA_VERSION:
+        if isinstance(message, FeatureLevelRecord) and message.name == feature:
             return message.feature_level
-    return METADATA_VERSION_MIN
+    return 0
 
 
 def check_features(state: MetadataState) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.controller.generated import Generated
 from ottla.controller.leadership import Leadership
-from ottla.controller.sessions import Sessions
+from ottla.controller.sessions import NO_SHUTDOWN_OFFSET, Sessions
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.speculation import Speculation
 from ottla.errors import ErrorCode, KafkaError
@@ -21,6 +21,7 @@ from ottla.metadata.features import (
     METADATA_VERSION,
     VersionRange,
     has_controller_registration,
+    has_cordoned_directories,
     has_directory_assignment,
 )
 from ottla.metadata.images import BrokerRegistration, ControllerRegistration, Endpoint, is_reserved_directory
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from ottla.wire.messages.controller_registration_response import ControllerRegistrationResponse
     from ottla.wire.messages.unregister_broker_request import UnregisterBrokerRequest
     from ottla.wire.messages.unregister_broker_response import UnregisterBrokerResponse
-
-CORDONED_DIRECTORIES_LEVEL = 30
-"""The metadata.version from which registrations say which directories take no new replicas (KIP-1066)."""
 
 
 class BrokerState(Enum):
@@ -102,9 +100,11 @@ class ClusterControl:
         if existing is not None and same:
             # A retry of a registration whose answer was lost.
             epoch, fenced, shutting_down = existing.epoch, existing.fenced, existing.in_controlled_shutdown
-        elif existing is not None:
-            # The former incarnation is gone, whether or not it was fenced before.
-            records += self._leadership.remove_broker(broker_id)
+        else:
+            # The former incarnation is gone, whether or not it was fenced before. What it left behind in the file of a
+            # clean shutdown was its epoch: only its successor can know that.
+            clean = existing is not None and request.previous_broker_epoch == existing.epoch
+            records += self._leadership.broker_restarted(broker_id, clean=clean)
             self._sessions.remove(broker_id)
             epoch += len(records)
         registration = BrokerRegistration(
@@ -138,7 +138,10 @@ class ClusterControl:
 
     def _check_features(self, broker_id: int, features: dict[str, VersionRange]) -> None:
         image = self._state.image.features
-        features.setdefault(METADATA_VERSION, VersionRange(1, 1))
+        if METADATA_VERSION not in features:
+            raise KafkaError(
+                ErrorCode.INVALID_REGISTRATION, f"Broker {broker_id} does not say which {METADATA_VERSION} it speaks."
+            )
         finalized = {**image.levels, METADATA_VERSION: image.metadata_version}
         for name, level in finalized.items():
             supported = features.get(name, VersionRange(0, 0))
@@ -177,7 +180,7 @@ class ClusterControl:
         broker = self._brokers.get(request.broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
-        records = self._leadership.remove_broker(broker.broker_id)
+        records = self._leadership.broker_unregistered(broker.broker_id)
         records.append(MetadataRecord(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch), 0))
         self._sessions.remove(broker.broker_id)
         return Generated(records, UnregisterBrokerResponse(error_message=None))
@@ -190,22 +193,37 @@ class ClusterControl:
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
         caught_up = request.current_metadata_offset >= broker.epoch
         current = _state_of(broker)
+        offline = self._newly_offline(broker, request)
         after = self._next_state(broker, current, request)
+        online = [directory for directory in broker.log_dirs if directory not in offline]
+        if offline and not online:
+            # It has nothing left to serve from; there is no registration without a directory, and it is to stop anyhow.
+            offline = set()
+            after = BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
+        elif offline and after is BrokerState.UNFENCED:
+            # What it may lead is to be decided without those directories: first they go, and it is unfenced next time.
+            after = current
         records: list[MetadataRecord] = []
         if after is not current:
             if after is BrokerState.UNFENCED:
                 records.append(_registration_change(broker, fenced=UNFENCE))
-                records += self._leadership.add_broker(broker.broker_id)
+                records += self._leadership.broker_unfenced(broker.broker_id)
             elif after is BrokerState.CONTROLLED_SHUTDOWN:
                 records.append(_registration_change(broker, in_controlled_shutdown=1))
-                records += self._leadership.remove_broker(broker.broker_id)
+                records += self._leadership.broker_fenced(broker.broker_id)
             elif not broker.fenced:
-                records += self._leadership.remove_broker(broker.broker_id)
+                records += self._leadership.broker_fenced(broker.broker_id)
                 records.append(_registration_change(broker, fenced=FENCE))
-        records += self._directory_changes(broker, request)
+        if offline:
+            if after is current:
+                records += self._leadership.directories_failed(broker.broker_id, offline)
+            records.append(_registration_change(broker, log_dirs=online))
+        records += self._cordoned(broker, request)
         self._sessions.touch(broker.broker_id, now_ms, request.current_metadata_offset)
         if after is BrokerState.CONTROLLED_SHUTDOWN:
             self._sessions.begin_shutdown(broker.broker_id, self._state.next_offset + len(records) - 1)
+        elif after is BrokerState.SHUTDOWN_NOW:
+            self._sessions.end(broker.broker_id)
         response = BrokerHeartbeatResponse(
             is_caught_up=caught_up,
             is_fenced=after in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
@@ -219,9 +237,10 @@ class ClusterControl:
         if current is BrokerState.FENCED:
             if request.want_shut_down:
                 return BrokerState.SHUTDOWN_NOW
-            if not request.want_fence and request.current_metadata_offset >= broker.epoch:
-                return BrokerState.UNFENCED
-            return current
+            if broker.in_controlled_shutdown or request.want_fence:
+                # One that began to shut down comes back as another incarnation, or not at all.
+                return current
+            return BrokerState.UNFENCED if request.current_metadata_offset >= broker.epoch else current
         leads = self._leadership.leads_any
         if current is BrokerState.UNFENCED:
             if request.want_fence:
@@ -231,40 +250,38 @@ class ClusterControl:
             return current
         if leads(broker.broker_id):
             return current
-        # Others must have seen that the leaders moved, or their clients would be sent to a broker that is gone.
+        # Others must have seen that the leaders moved, or their clients would be sent to a broker that is gone. One
+        # that began under another controller has no offset here: then they must have seen all that there is.
+        offset = self._sessions.shutdown_offset(broker.broker_id)
+        if offset == NO_SHUTDOWN_OFFSET:
+            offset = self._state.next_offset - 1
         others = (b.broker_id for b in self._brokers.values() if b.active and b.broker_id != broker.broker_id)
         lowest = self._sessions.lowest_offset(others)
-        if lowest is None or self._sessions.shutdown_offset(broker.broker_id) <= lowest:
-            return BrokerState.SHUTDOWN_NOW
-        return current
+        return BrokerState.SHUTDOWN_NOW if lowest is None or offset <= lowest else current
 
-    def _directory_changes(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> list[MetadataRecord]:
-        level = self._state.image.features.metadata_version
-        records: list[MetadataRecord] = []
-        offline = set(request.offline_log_dirs) & set(broker.log_dirs)
-        if offline and has_directory_assignment(level):
-            records += self._leadership.remove_directories(broker.broker_id, offline)
-            online = [directory for directory in broker.log_dirs if directory not in offline]
-            records.append(_registration_change(broker, log_dirs=online))
+    def _newly_offline(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> set[Uuid]:
+        if not has_directory_assignment(self._state.image.features.metadata_version):
+            return set()
+        return set(request.offline_log_dirs) & set(broker.log_dirs)
+
+    def _cordoned(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> list[MetadataRecord]:
         cordoned = request.cordoned_log_dirs
-        if (
-            cordoned is not None
-            and level >= CORDONED_DIRECTORIES_LEVEL
-            and set(cordoned) != set(broker.cordoned_log_dirs or ())
-        ):
-            records.append(_registration_change(broker, cordoned_log_dirs=cordoned))
-        return records
+        if cordoned is None or not has_cordoned_directories(self._state.image.features.metadata_version):
+            return []
+        if set(cordoned) == set(broker.cordoned_log_dirs or ()):
+            return []
+        return [_registration_change(broker, cordoned_log_dirs=cordoned)]
 
-    def fence_stale_broker(self, now_ms: int) -> Generated[None]:
+    def fence_stale_broker(self, now_ms: int) -> list[MetadataRecord]:
         """Fence one broker that has not been heard of; called again until there is none."""
         unfenced = [broker.broker_id for broker in self._brokers.values() if not broker.fenced]
         stale = self._sessions.stale(unfenced, now_ms)
         if stale is None:
-            return Generated([], None)
-        records = self._leadership.remove_broker(stale)
+            return []
+        records = self._leadership.broker_fenced(stale)
         records.append(_registration_change(self._brokers[stale], fenced=FENCE))
         self._sessions.remove(stale)
-        return Generated(records, None)
+        return records
 
     def next_session_check_ms(self) -> int | None:
         return self._sessions.next_check_ms(b.broker_id for b in self._brokers.values() if not b.fenced)

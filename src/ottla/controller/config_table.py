@@ -10,7 +10,7 @@ from ottla.config.dynamic import validate_broker
 from ottla.config.group import validate_client_metrics, validate_group
 from ottla.config.key import Scope
 from ottla.config.node import NodeConfig
-from ottla.config.topic import topic_values, validate_topic
+from ottla.config.topic import validate_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.images import (
     DEFAULT_BROKER,
@@ -21,6 +21,8 @@ from ottla.metadata.images import (
     ConfigResource,
     MetadataImage,
 )
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 _SCOPES = {
     RESOURCE_TOPIC: Scope.TOPIC,
@@ -41,6 +43,8 @@ class ConfigTable:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._own = ConfigResource(RESOURCE_BROKER, str(config.node_id))
+        self.static_min_insync_replicas = config.with_dynamic({}, {}).get_int(MIN_INSYNC_REPLICAS)
+        """What this node's own file says, whatever was altered since."""
 
     def node_config(self, image: MetadataImage) -> NodeConfig:
         """This node's configuration under the dynamic configs of `image`; made anew only when they changed."""
@@ -77,4 +81,8 @@ class ConfigTable:
         own = image.topic_config(topic).get("unclean.leader.election.enable")
         if own is not None:
             return own.strip().lower() == "true"
-        return bool(topic_values(self.node_config(image), {})["unclean.leader.election.enable"])
+        return self.node_config(image).get_bool("unclean.leader.election.enable")
+
+    def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
+        own = image.topic_config(topic).get(MIN_INSYNC_REPLICAS)
+        return int(own) if own is not None else self.node_config(image).get_int(MIN_INSYNC_REPLICAS)

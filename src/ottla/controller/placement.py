@@ -9,6 +9,7 @@ suffice, and never the lead. Brokers without a rack share one.
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -91,3 +92,20 @@ def place_replicas(
                 turn += 1
         placements.append(tuple(replicas))
     return placements
+
+
+def check_assignment(
+    partition: int, brokers: Sequence[int], registered: Container[int], factor: int | None = None
+) -> None:
+    """May somebody put the replicas of `partition` on `brokers` by hand? `factor` is how many the others have."""
+    if not brokers:
+        reason = "are an empty list"
+    elif len(set(brokers)) != len(brokers):
+        reason = "name a broker more than once"
+    elif strangers := [broker_id for broker_id in brokers if broker_id not in registered]:
+        reason = f"include broker {strangers[0]}, which is not registered"
+    elif factor is not None and len(brokers) != factor:
+        reason = f"are {len(brokers)}, but other partitions have {factor}"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The replicas of partition {partition} {reason}.")

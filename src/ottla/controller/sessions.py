@@ -22,13 +22,13 @@ class Sessions:
         self._timeout_ms = timeout_ms
         self._contacts: dict[int, _Contact] = {}
 
-    def activate(self, broker_ids: Iterable[int], now_ms: int) -> None:
-        """A new controller gives every broker a full timeout to be heard of.
+    def activate(self, broker_ids: Iterable[int], now_ms: int, *, own_broker: int) -> None:
+        """A new controller gives every broker of `broker_ids`, the unfenced ones, a full timeout to be heard of.
 
-        It does not yet say that the broker lives: a broker that comes back after a crash, together with its
-        controller, must not have to wait for the session of its former self.
+        Until then each counts as alive, so that no other can take its id; but not the broker of this very node: if it
+        comes back together with its controller, nobody knows better that its former self is dead.
         """
-        self._contacts = {broker_id: _Contact(now_ms, heard=False) for broker_id in broker_ids}
+        self._contacts = {broker_id: _Contact(now_ms, heard=broker_id != own_broker) for broker_id in broker_ids}
 
     def touch(self, broker_id: int, now_ms: int, metadata_offset: int) -> None:
         contact = self._contacts.get(broker_id)
@@ -40,6 +40,12 @@ class Sessions:
 
     def remove(self, broker_id: int) -> None:
         self._contacts.pop(broker_id, None)
+
+    def end(self, broker_id: int) -> None:
+        """`broker_id` was told that it may stop: its next incarnation need not wait for this session."""
+        contact = self._contacts.get(broker_id)
+        if contact is not None:
+            contact.heard = False
 
     def is_valid(self, broker_id: int, now_ms: int) -> bool:
         contact = self._contacts.get(broker_id)

@@ -17,6 +17,20 @@ class ControllerSettings:
     default_partitions: int
     default_replication_factor: int
     delete_topic_enable: bool
+    idle_interval_ms: int
+    """`metadata.max.idle.interval.ms`; 0 for never."""
+
+    balances_leaders: bool
+    """`auto.leader.rebalance.enable`"""
+
+    balance_interval_ms: int
+    """`leader.imbalance.check.interval.seconds`"""
+
+    unclean_election_interval_ms: int
+    """`unclean.leader.election.interval.ms`"""
+
+    has_authorizer: bool
+    """`authorizer.class.name`: is there one who would obey access control entries?"""
 
     @classmethod
     def from_config(cls, config: NodeConfig, cluster_id: str) -> ControllerSettings:
@@ -27,4 +41,9 @@ class ControllerSettings:
             default_partitions=config.get_int("num.partitions"),
             default_replication_factor=config.get_int("default.replication.factor"),
             delete_topic_enable=config.get_bool("delete.topic.enable"),
+            idle_interval_ms=config.get_int("metadata.max.idle.interval.ms"),
+            balances_leaders=config.get_bool("auto.leader.rebalance.enable"),
+            balance_interval_ms=config.get_int("leader.imbalance.check.interval.seconds") * 1000,
+            has_authorizer=bool(config.get_text("authorizer.class.name")),
+            unclean_election_interval_ms=config.get_int("unclean.leader.election.interval.ms"),
         )

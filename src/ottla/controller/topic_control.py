@@ -7,22 +7,21 @@ go TopicRecord, its configs, its partitions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
 from ottla.controller.config_control import ConfigControl
 from ottla.controller.generated import Generated, check_size
-from ottla.controller.placement import UsableBroker, place_replicas
+from ottla.controller.placement import UsableBroker, check_assignment, place_replicas
+from ottla.controller.requester import Requester
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.speculation import Speculation
 from ottla.controller.topic_names import check_collision, check_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.ids import random_uuid
 from ottla.metadata.images import (
-    MIGRATING_DIRECTORY,
     RESOURCE_TOPIC,
-    UNASSIGNED_DIRECTORY,
     ConfigResource,
     PartitionImage,
 )
@@ -47,10 +46,6 @@ Described = dict[tuple[tuple[str, str], ...], "list[CreatableTopicConfigs]"]
 """The configs that new topics of one request have, by those that they set themselves."""
 
 
-def _any_topic(name: str) -> bool:
-    return True
-
-
 class TopicControl:
     def __init__(
         self, state: Speculation, settings: ControllerSettings, configs: ConfigControl, random: Random
@@ -62,10 +57,7 @@ class TopicControl:
 
     # Creation.
 
-    def create_topics(
-        self, request: CreateTopicsRequest, describable: Callable[[str], bool] = _any_topic
-    ) -> Generated[CreateTopicsResponse]:
-        """`describable` says of which topics the caller may see the configs."""
+    def create_topics(self, request: CreateTopicsRequest, requester: Requester) -> Generated[CreateTopicsResponse]:
         from ottla.wire.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 
         records: list[MetadataRecord] = []
@@ -81,7 +73,7 @@ class TopicControl:
             try:
                 if mentions[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
-                made, result = self._create_topic(topic, created, described, describable)
+                made, result = self._create_topic(topic, created, described, requester)
                 records += made
                 created[topic.name.replace(".", "_")] = topic.name
             except KafkaError as error:
@@ -95,7 +87,7 @@ class TopicControl:
         topic: CreatableTopic,
         created: Mapping[str, str],
         described: Described,
-        describable: Callable[[str], bool],
+        requester: Requester,
     ) -> tuple[list[MetadataRecord], CreatableTopicResult]:
         from ottla.wire.messages.create_topics_response import CreatableTopicResult
         from ottla.wire.messages.topic_record import TopicRecord
@@ -129,7 +121,7 @@ class TopicControl:
         level = image.features.metadata_version
         records += [partition_record(topic_id, index, partition, level) for index, partition in enumerate(partitions)]
         result = CreatableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE, error_message=None)
-        if describable(name):
+        if requester.may_describe_configs(name):
             result.num_partitions = len(partitions)
             result.replication_factor = len(partitions[0].replicas)
             result.configs = self._described(overrides, described)
@@ -181,21 +173,13 @@ class TopicControl:
         return [self._assigned(index, assignments[index], factor) for index in range(len(assignments))]
 
     def _assigned(self, partition: int, brokers: list[int], replication_factor: int) -> PartitionImage:
-        def refuse(reason: str) -> KafkaError:
-            return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The replicas of partition {partition} {reason}.")
-
-        if not brokers:
-            raise refuse("are an empty list")
-        if len(set(brokers)) != len(brokers):
-            raise refuse("name a broker more than once")
-        for broker_id in brokers:
-            if broker_id not in self._state.image.cluster.brokers:
-                raise refuse(f"include broker {broker_id}, which is not registered")
-        if len(brokers) != replication_factor:
-            raise refuse(f"are {len(brokers)}, but other partitions have {replication_factor}")
+        check_assignment(partition, brokers, self._state.image.cluster.brokers, replication_factor)
         partition_image = self._new_partition(tuple(brokers))
         if partition_image is None:
-            raise refuse("are all on brokers that are fenced or shutting down")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The replicas of partition {partition} are all on brokers that are fenced or shutting down.",
+            )
         return partition_image
 
     def _placed(self, topic: CreatableTopic) -> list[PartitionImage]:
@@ -220,7 +204,7 @@ class TopicControl:
         brokers = [
             UsableBroker(broker.broker_id, broker.rack, broker.fenced)
             for broker in self._state.image.cluster.brokers.values()
-            if not broker.in_controlled_shutdown
+            if not broker.in_controlled_shutdown and broker.takes_replicas
         ]
         placements = place_replicas(brokers, partitions=count, replication_factor=factor, random=self._random)
         partitions: list[PartitionImage] = []
@@ -241,15 +225,8 @@ class TopicControl:
             leader=isr[0],
             leader_epoch=0,
             partition_epoch=0,
-            directories=tuple(self._directory(replica) for replica in replicas),
+            directories=tuple(brokers[replica].new_directory() for replica in replicas),
         )
-
-    def _directory(self, broker_id: int) -> Uuid:
-        """KIP-858: known at once where the broker has one directory; else the broker chooses, and says."""
-        directories = self._state.image.cluster.brokers[broker_id].log_dirs
-        if not directories:
-            return MIGRATING_DIRECTORY
-        return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
 
     # Growth.
 

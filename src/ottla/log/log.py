@@ -28,7 +28,7 @@ from ottla.log.graveyard import Graveyard
 from ottla.log.log_config import LogConfig
 from ottla.log.markers import read_marker
 from ottla.log.offset_index import OffsetIndex
-from ottla.log.producers import EndTxnMarker, ProducerStates, VerificationGuard
+from ottla.log.producers import ProducerStates, VerificationGuard
 from ottla.log.replicated import UnexpectedOffset
 from ottla.log.segment import TAIL_BATCHES, Segment
 from ottla.log.segments import Segments
@@ -36,7 +36,7 @@ from ottla.log.snapshots import SnapshotFiles
 from ottla.log.timestamps import TimestampOffset
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import TopicPartition, Uuid
-from ottla.records import BatchHeader
+from ottla.records import BatchHeader, EndTxnMarker
 from ottla.runtime.seams import Disk, DiskError, File
 
 _ASSIGNED = struct.Struct(">qii")
@@ -187,10 +187,6 @@ class Log:
         """The leader epoch of the last batch; -1 if there is none. An epoch that we began and never used is no such."""
         epoch = self.epochs.epoch_for_offset(self.log_end_offset - 1)
         return -1 if epoch is None else epoch
-
-    @property
-    def flush_gated(self) -> bool:
-        return self.config.flush_messages <= 1
 
     @property
     def unflushed_messages(self) -> int:
@@ -380,13 +376,6 @@ class Log:
         if segment.roll_after_ms != _NEVER:
             return True
         return now_ms - segment.created_ms > self.config.segment_ms - segment.jitter_ms
-
-    def maybe_roll(self, now_ms: int) -> bool:
-        """Seal the active segment if it has had its time, though nothing is appended."""
-        if self._active.size and self._should_roll(0, now_ms, self.log_end_offset, now_ms):
-            self.roll(now_ms)
-            return True
-        return False
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, whatever its size; no effect if it is empty."""

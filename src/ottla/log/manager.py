@@ -115,6 +115,8 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         """By partition; the metadata log is not among them."""
         self.metadata_log: Log | None = None
+        self.cordoned: frozenset[str] = frozenset()
+        """Directories that get no new logs while there is another (KIP-1066)."""
         self.strays: list[str] = []
         """Directories that were set apart as belonging to no partition of this node."""
         self._doomed: list[tuple[int, str]] = []
@@ -284,12 +286,14 @@ class LogManager:
     def create(
         self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, *, directory: str | None = None
     ) -> Log:
-        """A new, empty log; in the online directory that holds the fewest, unless `directory` names one."""
+        """A new, empty log; in the online directory that holds the fewest and is not cordoned, unless `directory`
+        names one."""
         assert partition not in self.logs
         if directory is None:
             online = [path for path, known in self.directories.items() if known.for_topics and not known.offline]
             if not online:
                 raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "Every log directory is offline.")
+            online = [path for path in online if path not in self.cordoned] or online[:1]
             counts = dict.fromkeys(online, 0)
             if len(online) > 1:
                 for log in self.logs.values():
@@ -406,6 +410,12 @@ class LogManager:
         """The same, here and now. Blocks for as long as that takes."""
         self.begin_removal(now_ms).run()
 
+    def set_producer_expiration(self, expiration_ms: int) -> None:
+        """For every log, those to come as well."""
+        self._producer_expiration_ms = expiration_ms
+        for log in self.logs.values():
+            log.producers.expiration_ms = expiration_ms
+
     def expire_producers(self, now_ms: int) -> int:
         return sum(log.producers.remove_expired(now_ms) for log in self.logs.values() if not log.offline)
 
@@ -414,6 +424,12 @@ class LogManager:
     def prepare_checkpoints(self) -> PendingWork:
         """Every checkpoint of every online directory, as of now."""
         return PendingWork(step for directory in self._online() for step in self._checkpoints(directory))
+
+    def prepare_recovery_point_checkpoints(self) -> PendingWork:
+        return PendingWork(self._recovery_points(directory) for directory in self._online())
+
+    def prepare_log_start_checkpoints(self) -> PendingWork:
+        return PendingWork(self._log_starts(directory) for directory in self._online())
 
     def prepare_high_watermark_checkpoints(self) -> PendingWork:
         return PendingWork(self._high_watermarks(directory) for directory in self._online())

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin
 from ottla.model import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
-from ottla.records import BatchHeader
+from ottla.records import BatchHeader, EndTxnMarker
 
 BATCHES_TO_RETAIN = 5
 MAX_SEQUENCE = (1 << 31) - 1
@@ -35,13 +35,6 @@ class BatchMetadata(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
-
-
-class EndTxnMarker(NamedTuple):
-    """What a control record of a transaction says."""
-
-    commit: bool
-    coordinator_epoch: int
 
 
 class CompletedTxn(NamedTuple):
@@ -104,10 +97,10 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one partition, its open transactions, and those decided but not yet replicated."""
 
-    __slots__ = ("_expiration_ms", "_guards", "_ongoing", "_unreplicated", "_verify", "entries")
+    __slots__ = ("_guards", "_ongoing", "_unreplicated", "_verify", "entries", "expiration_ms")
 
     def __init__(self, *, expiration_ms: int = DEFAULT_EXPIRATION_MS, verify_transactions: bool = True) -> None:
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self._verify = verify_transactions
         self.entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}
@@ -292,12 +285,12 @@ class ProducerStates:
         expired = [entry.producer_id for entry in self.entries.values() if self.is_expired(entry, now_ms)]
         for producer_id in expired:
             del self.entries[producer_id]
-        for producer_id in [p for p, g in self._guards.items() if now_ms - g.timestamp >= self._expiration_ms]:
+        for producer_id in [p for p, g in self._guards.items() if now_ms - g.timestamp >= self.expiration_ms]:
             del self._guards[producer_id]
         return len(expired)
 
     def is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
-        return entry.txn_first_offset < 0 and now_ms - entry.last_timestamp >= self._expiration_ms
+        return entry.txn_first_offset < 0 and now_ms - entry.last_timestamp >= self.expiration_ms
 
     def load(self, entry: ProducerEntry) -> None:
         """Add an entry read from a snapshot."""

@@ -26,10 +26,12 @@ from ottla.log.segments import Segments
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import ZERO_UUID, TopicPartition
-from ottla.records import BatchHeader
+from ottla.records import HEADER_SIZE, BatchHeader
 from ottla.runtime.seams import Disk
 
 _log = logging.getLogger(__name__)
+
+_REWRITE_BYTES = 1 << 20
 
 
 def load_log(
@@ -77,6 +79,9 @@ class _Loader:
         self.segments: list[Segment] = []
         self.changed = False
         """Was anything cut off the batches?"""
+        self.recovery_point = 0
+        self.cut_bytes = 0
+        """How much, but for what was preallocated and never written."""
 
     def load(self, clean: bool, log_start: int, recovery_point: int, high_watermark: int) -> Log:
         names = settle_leftovers(self.disk, self.directory)
@@ -109,7 +114,15 @@ class _Loader:
         elif clean:
             end = self._trust()
         else:
+            self.recovery_point = recovery_point
             end = self._recover(unsealed_from, log_start)
+        if self.cut_bytes:
+            _log.warning(
+                "%s was cut at offset %d, the first that is lost: the log is broken there, and %d bytes went.",
+                self.topic_partition,
+                end,
+                self.cut_bytes,
+            )
         if not self.segments or end < log_start:
             end = self._start_empty(log_start)
             unsealed_from = 0
@@ -153,7 +166,8 @@ class _Loader:
             missing_until=high_watermark if end < high_watermark else 0,
         )
         if log.missing_until:
-            _log.error(
+            _log.log(
+                logging.ERROR if clean else logging.WARNING,
                 "%s: committed records from offset %d to %d are missing; they are to be copied from another replica",
                 self.topic_partition,
                 end,
@@ -261,8 +275,11 @@ class _Loader:
         assert segment.times is not None
         base, interval = segment.base_offset, self.config.index_interval_bytes
         valid, end = 0, base
+        unsynced = -1
         for position, header, batch in scan.intact_batches(segment.file, segment.size, base):
             last = header.last_offset
+            if unsynced < 0 and last >= self.recovery_point:
+                unsynced = position
             if last - base > MAX_RELATIVE_OFFSET:
                 break
             if not position:
@@ -283,17 +300,31 @@ class _Loader:
             valid, end = position + header.size, header.next_offset
         if valid != segment.size:
             self._cut_file(segment, valid)
+        if unsynced >= 0:
+            self._write_again(segment, unsynced, valid)
         return end
 
+    def _write_again(self, segment: Segment, position: int, end: int) -> None:
+        """Have the flush that follows really write what we keep.
+
+        After a sync that failed the kernel holds the pages for clean: they are read back as if nothing had happened,
+        the next sync succeeds, and a power loss takes them (KAFKA-10101's review; PostgreSQL met it in 2018).
+        """
+        while position < end:
+            data = segment.file.read(position, min(_REWRITE_BYTES, end - position))
+            segment.file.write(position, data)
+            position += len(data)
+
     def _cut_file(self, segment: Segment, size: int) -> None:
-        _log.warning("%s: cut %d bytes off %s", self.topic_partition, segment.size - size, segment.path(files.LOG))
+        if not self.config.preallocate or any(segment.file.read(size, HEADER_SIZE)):
+            self.cut_bytes += segment.size - size
         segment.file.truncate(size)
         segment.size = size
         self.changed = True
 
     def _drop(self, slot: int) -> None:
         for segment in reversed(self.segments[slot:]):
-            _log.warning("%s: removed %s (%d bytes)", self.topic_partition, segment.path(files.LOG), segment.size)
+            self.cut_bytes += segment.size
             segment.close()
             segment.remove_files()
         del self.segments[slot:]

@@ -5,10 +5,12 @@ One table, read by registration, by `format`, by the controller's checks and by 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+ELR_VERSION = "eligible.leader.replicas.version"
 
 METADATA_VERSION_MIN = 7
 METADATA_VERSION_MAX = 30
@@ -28,11 +30,47 @@ SUPPORTED_FEATURES: dict[str, VersionRange] = {
     KRAFT_VERSION: VersionRange(0, 1),
     "group.version": VersionRange(0, 0),
     "transaction.version": VersionRange(0, 0),
-    # KIP-966 needs the leader's side of it as well: until AlterPartition stands, an ISR never empties.
-    "eligible.leader.replicas.version": VersionRange(0, 0),
+    ELR_VERSION: VersionRange(0, 1),
     "share.version": VersionRange(0, 0),
     "streams.version": VersionRange(0, 0),
 }
+
+DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
+    (ELR_VERSION, 1): {METADATA_VERSION: 23},
+}
+"""What other features must be at, at least, for a feature to have a level (KIP-1022)."""
+
+_DEFAULTS: dict[str, tuple[tuple[int, int], ...]] = {
+    ELR_VERSION: ((26, 1),),
+}
+"""From which metadata.version on a new cluster has which level, where that is not 0."""
+
+_CHANGES_OF_RECORDS = (8, 11, 13, 14, 15, 17, 23, 30)
+"""The metadata versions that brought records, or fields of them, which the one before cannot write down."""
+
+
+def default_features(metadata_version: int) -> dict[str, int]:
+    """The levels above 0 that `format` gives a new cluster, of everything but metadata.version and kraft.version."""
+    levels = {
+        name: max((level for since, level in steps if metadata_version >= since), default=0)
+        for name, steps in _DEFAULTS.items()
+    }
+    return {name: level for name, level in levels.items() if level}
+
+
+def unmet_dependency(levels: Mapping[str, int]) -> tuple[str, str, int] | None:
+    """The first feature that needs another at a level which it has not: both, and the level."""
+    for name in sorted(levels):
+        for other, least in DEPENDENCIES.get((name, levels[name]), {}).items():
+            if levels.get(other, 0) < least:
+                return name, other, least
+    return None
+
+
+def may_lose_metadata(current: int, lower: int) -> bool:
+    """Could metadata written at `current` say something that `lower` has no words for?"""
+    return any(lower < level <= current for level in _CHANGES_OF_RECORDS)
+
 
 _RELEASES: tuple[tuple[int, str], ...] = (
     (7, "3.3-IV3"),
@@ -82,6 +120,11 @@ def release_names() -> list[str]:
     return [name for _, name in _RELEASES]
 
 
+def has_scram(metadata_version: int) -> bool:
+    """KIP-900."""
+    return metadata_version >= 11
+
+
 def has_transactions(metadata_version: int) -> bool:
     """KIP-868."""
     return metadata_version >= 14
@@ -95,6 +138,16 @@ def has_controller_registration(metadata_version: int) -> bool:
 def has_directory_assignment(metadata_version: int) -> bool:
     """KIP-858."""
     return metadata_version >= 17
+
+
+def bumps_leader_epoch_on_isr_shrink(metadata_version: int) -> bool:
+    """Brokers before 3.6 noticed a smaller ISR only in a new leader epoch."""
+    return metadata_version < 12
+
+
+def has_cordoned_directories(metadata_version: int) -> bool:
+    """KIP-1066."""
+    return metadata_version >= 30
 
 
 def register_broker_record_version(metadata_version: int) -> int:

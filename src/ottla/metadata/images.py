@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.metadata.features import METADATA_VERSION_MIN, VersionRange
+from ottla.metadata.features import ELR_VERSION, METADATA_VERSION_MIN, VersionRange
 from ottla.metadata.persistent import PersistentMap
 from ottla.model import Uuid
 
@@ -111,6 +111,28 @@ class BrokerRegistration(NamedTuple):
         """May this broker lead, and join an ISR (KIP-841)?"""
         return not self.fenced and not self.in_controlled_shutdown
 
+    def has_online(self, directory: Uuid) -> bool:
+        """Is a replica that was put into `directory` there to be used (KIP-858)?
+
+        One that the broker has not placed yet counts as online. A broker that registered before directories had ids
+        says nothing of them.
+        """
+        if is_reserved_directory(directory):
+            return directory != LOST_DIRECTORY
+        return not self.log_dirs or directory in self.log_dirs
+
+    def new_directory(self) -> Uuid:
+        """Where a new replica goes: known at once where there is one directory; else the broker chooses, and says."""
+        if not self.log_dirs:
+            return MIGRATING_DIRECTORY
+        return self.log_dirs[0] if len(self.log_dirs) == 1 else UNASSIGNED_DIRECTORY
+
+    @property
+    def takes_replicas(self) -> bool:
+        """Has it a directory that is not cordoned (KIP-1066)?"""
+        cordoned = self.cordoned_log_dirs or ()
+        return not self.log_dirs or any(directory not in cordoned for directory in self.log_dirs)
+
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
@@ -128,6 +150,11 @@ class FeaturesImage:
     metadata_version: int = METADATA_VERSION_MIN
     levels: dict[str, int] = field(default_factory=dict)
     """Finalized levels above zero, of everything but metadata.version. Never changed in place."""
+
+    @property
+    def elr(self) -> bool:
+        """Are eligible leader replicas kept (KIP-966)?"""
+        return self.levels.get(ELR_VERSION, 0) > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ottla.metadata.features import (
     METADATA_VERSION,
     has_controller_registration,
     has_directory_assignment,
+    has_scram,
     partition_record_version,
     register_broker_record_version,
 )
@@ -40,8 +41,9 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         )
     for acl in image.acls.values():
         yield MetadataRecord(acl, 0)
-    for credential in image.scram_credentials.values():
-        yield MetadataRecord(credential, 0)
+    if has_scram(level):
+        for credential in image.scram_credentials.values():
+            yield MetadataRecord(credential, 0)
     for token in image.delegation_tokens.values():
         yield MetadataRecord(token, 0)
 

@@ -1,97 +1,194 @@
-"""The roles of a replica of the metadata log, one class each. Only `machine.py` moves from one to another.
+"""The roles of a replica of the metadata log, one class each. Only `quorum.py` moves from one to another.
 
-    Unattached  knows of no leader        -> Candidate
-    Candidate   asks for votes            -> Leader, when a majority has granted them
-    Leader      appends and commits       -> Resigned, when it is told to stop or its disk fails
-    Resigned    led this epoch, and will  -> Candidate, in a later epoch
-                not lead it again
+    Unattached   knows an epoch and perhaps   -> Prospective, when its election timeout ends
+                 its vote in it, and fetches  -> Follower, when it hears of the epoch's leader
+                 from anybody to find a leader
+    Prospective  asks who would vote for it   -> Candidate, when a majority would
+                 (KIP-996)                    -> Follower or Unattached, when too few would or nobody answers
+    Candidate    has voted for itself in a    -> Leader, when a majority has
+                 new epoch and asks for votes -> Prospective, when its election timeout ends
+    Leader       appends and commits          -> Resigned, when a majority does not fetch, when it is voted out of the
+                                                 quorum, told to stop, or its disk fails
+    Follower     fetches from a leader        -> Prospective, when its fetches fail for the fetch timeout; if it is
+                                                 no voter, Unattached
+    Resigned     led this epoch, and will     -> Unattached in the next epoch, when its election timeout ends
+                 not lead it again
 
-A replica that was a leader when it stopped starts as Resigned, so that no epoch is ever led twice.
+From any role a higher epoch leads to Unattached, or to Follower if its leader is known. A replica that was a leader
+when it stopped starts as Resigned, so that no epoch is ever led twice. An observer, which is no voter, is Unattached or
+Follower; so is a voter that does not know yet that it is one, and therefore observers answer vote requests.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ottla.raft.checkpoint import SnapshotId
 from ottla.raft.election import ElectionState
-from ottla.raft.voters import ReplicaKey, VoterSet
+from ottla.raft.leader import Leader
+from ottla.raft.voters import ReplicaKey, VoterEndpoint, VoterSet
+
+__all__ = ["Candidate", "Follower", "Leader", "Prospective", "Resigned", "Role", "SnapshotFetch", "Unattached", "Votes"]
+
+
+class Votes:
+    """Who of the voters has granted and who has refused. They are those of the moment the voting began."""
+
+    __slots__ = ("_answers", "_voters")
+
+    def __init__(self, voters: VoterSet, local: ReplicaKey) -> None:
+        self._voters = voters
+        self._answers: dict[int, bool] = {local.id: True}
+
+    def record(self, voter_id: int, granted: bool) -> None:
+        if voter_id in self._voters.ids:
+            self._answers[voter_id] = granted
+
+    def forget_refusal(self, voter_id: int) -> None:
+        """The voter may be asked again."""
+        if self._answers.get(voter_id) is False:
+            del self._answers[voter_id]
+
+    @property
+    def granting(self) -> tuple[int, ...]:
+        return tuple(voter for voter in self._voters.ids if self._answers.get(voter))
+
+    @property
+    def unrecorded(self) -> tuple[ReplicaKey, ...]:
+        return tuple(voter.key for voter in self._voters.voters if voter.key.id not in self._answers)
+
+    @property
+    def won(self) -> bool:
+        return len(self.granting) >= self._voters.majority
+
+    @property
+    def lost(self) -> bool:
+        """Too few are left, even if all of them granted."""
+        return len(self.granting) + len(self.unrecorded) < self._voters.majority
+
+
+def _same_vote(voted: ReplicaKey, candidate: ReplicaKey) -> bool:
+    """A vote that was given to an id alone holds for that id in any directory."""
+    return voted.id == candidate.id and (voted.has_no_directory or voted.directory_id == candidate.directory_id)
+
+
+def _uncommitted_may_grant(
+    leader_id: int | None, voted: ReplicaKey | None, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool
+) -> bool:
+    if pre_vote:
+        return up_to_date
+    if voted is not None:
+        return _same_vote(voted, candidate)
+    return leader_id is None and up_to_date
 
 
 @dataclass(slots=True, kw_only=True)
 class Unattached:
     epoch: int
     voted: ReplicaKey | None = None
+    leader_id: int | None = None
+    """Known where its endpoints are not."""
+
+    election_deadline_ms: int | None = None
+    """None for an observer, which never runs."""
 
     @property
     def election(self) -> ElectionState:
-        return ElectionState(epoch=self.epoch, voted=self.voted)
+        return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted)
+
+    def may_grant(self, candidate: ReplicaKey, *, up_to_date: bool, pre_vote: bool) -> bool:
+        return _uncommitted_may_grant(self.leader_id, self.voted, candidate, up_to_date, pre_vote)
+
+
+@dataclass(slots=True, kw_only=True)
+class Prospective:
+    """Asks without a promise: its epoch does not rise before a majority would vote for it (B16)."""
+
+    epoch: int
+    votes: Votes
+    voted: ReplicaKey | None
+    leader_id: int | None
+    leader_endpoints: tuple[VoterEndpoint, ...]
+    election_deadline_ms: int
+
+    @property
+    def election(self) -> ElectionState:
+        return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted)
+
+    def may_grant(self, candidate: ReplicaKey, *, up_to_date: bool, pre_vote: bool) -> bool:
+        return _uncommitted_may_grant(self.leader_id, self.voted, candidate, up_to_date, pre_vote)
 
 
 @dataclass(slots=True, kw_only=True)
 class Candidate:
-    """Has voted for itself. The vote counts once it is durable."""
+    """Has voted for itself, and that is durable before anybody is asked."""
 
     epoch: int
     local: ReplicaKey
-    voters: VoterSet
-    granted: set[int] = field(default_factory=set)
+    votes: Votes
+    election_deadline_ms: int
 
     @property
     def election(self) -> ElectionState:
         return ElectionState(epoch=self.epoch, voted=self.local)
 
-    @property
-    def won(self) -> bool:
-        return len(self.granted) >= self.voters.majority
+    def may_grant(self, candidate: ReplicaKey, *, up_to_date: bool, pre_vote: bool) -> bool:
+        return pre_vote and up_to_date
 
 
 @dataclass(slots=True, kw_only=True)
-class Leader:
-    """Counts how far each voter is, and commits what a majority has, from its own epoch on.
+class SnapshotFetch:
+    """How much of a snapshot is here."""
 
-    Invariant: `high_watermark` never falls, and is None until a record of this epoch is on a majority: an
-    older record could be on a majority and still be overwritten.
-    """
+    snapshot_id: SnapshotId
+    position: int = 0
 
+
+@dataclass(slots=True, kw_only=True)
+class Follower:
     epoch: int
-    local_id: int
-    voters: VoterSet
-    granted: tuple[int, ...]
-    epoch_start_offset: int
-    log_end_offset: int
-    """Exclusive, of what was appended; not all of it is durable."""
+    leader_id: int
+    leader_endpoints: tuple[VoterEndpoint, ...]
+    voted: ReplicaKey | None
+    fetch_deadline_ms: int
+    update_voter_ms: int
+    """When to look next whether the leader should be told of us (KIP-853)."""
 
-    started: bool = False
-    """Is the leadership durable, and the epoch's first batch appended?"""
+    has_fetched: bool = False
+    """Has this leader answered a fetch? Then it lives, and nobody needs to run against it."""
 
-    end_offsets: dict[int, int] = field(default_factory=dict)
-    """By voter, what is durable there."""
+    has_updated_leader: bool = False
+    fetched_from: int = -1
+    """Where the log ended when the last records came."""
 
-    high_watermark: int | None = None
+    snapshot: SnapshotFetch | None = None
+    leader_high_watermark: int = -1
 
     @property
     def election(self) -> ElectionState:
-        return ElectionState(epoch=self.epoch, leader_id=self.local_id)
+        return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted)
 
-    def advance(self) -> int | None:
-        """The high watermark, if it moved."""
-        committed = self.voters.committed(self.end_offsets)
-        if committed <= self.epoch_start_offset or (
-            self.high_watermark is not None and committed <= self.high_watermark
-        ):
-            return None
-        self.high_watermark = committed
-        return committed
+    def may_grant(self, candidate: ReplicaKey, *, up_to_date: bool, pre_vote: bool) -> bool:
+        return pre_vote and up_to_date and not self.has_fetched
 
 
 @dataclass(slots=True, kw_only=True)
 class Resigned:
     epoch: int
     local_id: int
+    election_deadline_ms: int
+    successors: tuple[ReplicaKey, ...] = ()
+    """The other voters, the furthest first."""
+
+    unacknowledged: dict[int, None] = field(default_factory=dict)
+    """The voters that have not heard yet that the epoch is over."""
 
     @property
     def election(self) -> ElectionState:
         return ElectionState(epoch=self.epoch, leader_id=self.local_id)
 
+    def may_grant(self, candidate: ReplicaKey, *, up_to_date: bool, pre_vote: bool) -> bool:
+        return pre_vote and up_to_date
 
-Role = Unattached | Candidate | Leader | Resigned
+
+Role = Unattached | Prospective | Candidate | Leader | Follower | Resigned

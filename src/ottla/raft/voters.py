@@ -18,6 +18,10 @@ class ReplicaKey(NamedTuple):
     directory_id: Uuid = ZERO_UUID
     """All zero where the quorum is older than directory ids (kraft.version 0)."""
 
+    @property
+    def has_no_directory(self) -> bool:
+        return self.directory_id == ZERO_UUID
+
     def __str__(self) -> str:
         return str(self.id) if self.directory_id == ZERO_UUID else f"{self.id}:{uuid_to_text(self.directory_id)}"
 
@@ -70,6 +74,13 @@ class VoterSet:
     def is_only_voter(self, key: ReplicaKey) -> bool:
         return len(self._voters) == 1 and self.is_voter(key)
 
+    def get(self, voter_id: int) -> Voter | None:
+        return self._voters.get(voter_id)
+
+    def endpoints(self, voter_id: int) -> tuple[VoterEndpoint, ...]:
+        voter = self._voters.get(voter_id)
+        return () if voter is None else voter.endpoints
+
     @property
     def majority(self) -> int:
         return len(self._voters) // 2 + 1
@@ -79,10 +90,21 @@ class VoterSet:
         ends = sorted((end_offsets.get(voter, -1) for voter in self._voters), reverse=True)
         return ends[self.majority - 1]
 
-    def with_endpoints(self, key: ReplicaKey, endpoints: tuple[VoterEndpoint, ...]) -> VoterSet:
-        """The same voters, with `key` to be found at `endpoints`."""
-        assert self.is_voter(key), f"{key} is no voter"
-        return VoterSet(v._replace(endpoints=endpoints) if v.key.id == key.id else v for v in self.voters)
+    def with_voter(self, voter: Voter) -> VoterSet | None:
+        """The set and `voter`; None if its id is taken."""
+        return None if voter.key.id in self._voters else VoterSet((*self.voters, voter))
+
+    def without(self, key: ReplicaKey) -> VoterSet | None:
+        """The others; None if `key` is not in the set, or nobody would be left."""
+        if len(self._voters) <= 1 or not self.is_voter(key):
+            return None
+        return VoterSet(voter for voter in self.voters if voter.key.id != key.id)
+
+    def with_updated(self, voter: Voter) -> VoterSet | None:
+        """The same voters, with what `voter` says of itself; None if it is not in the set."""
+        if not self.is_voter(voter.key):
+            return None
+        return VoterSet(voter if v.key.id == voter.key.id else v for v in self.voters)
 
     def to_record(self) -> VotersRecord:
         from ottla.wire.messages.voters_record import Endpoint, KRaftVersionFeature, VotersRecord
@@ -147,6 +169,15 @@ class VoterHistory:
     def truncate_to(self, end_offset: int) -> None:
         while self._entries and self._entries[-1][0] >= end_offset:
             self._entries.pop()
+
+    def restart(self, end_offset: int, voters: VoterSet | None) -> None:
+        """The log begins at `end_offset`, with a snapshot that holds `voters`."""
+        self._entries = [] if voters is None else [(end_offset - 1, voters)]
+
+    def forget_before(self, offset: int) -> None:
+        """Nobody will ask for a set that was in force before `offset`."""
+        while len(self._entries) > 1 and self._entries[1][0] < offset:
+            self._entries.pop(0)
 
     def at(self, offset: int) -> VoterSet:
         """The set in force for a log that ends before `offset`."""

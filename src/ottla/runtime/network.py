@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ottla.runtime.disk import Handle, SystemFile
-from ottla.runtime.seams import Buffer, ConnectionHandler, File
+from ottla.runtime.seams import DEFAULT_LISTEN_OPTIONS, Buffer, ConnectionHandler, File, ListenOptions
 
 WRITE_HIGH_WATER_BYTES = 256 * 1024
 """Unsent bytes, files included, beyond which the handler is told to hold back."""
@@ -23,8 +23,6 @@ WRITE_HIGH_WATER_BYTES = 256 * 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_SECONDS = 0.1
 """How long to leave the backlog alone when the process has run out of descriptors."""
-
-BACKLOG = 1024
 
 
 class _Span:
@@ -230,6 +228,7 @@ class SocketListener:
         self._loop = loop
         self._socket = sock
         self._accept = accept
+        self._accepting = False
         self._closed = False
         host, port = sock.getsockname()[:2]
         self._address = (host, port)
@@ -239,30 +238,35 @@ class SocketListener:
         return self._address
 
     def start(self) -> None:
-        self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+        if not self._accepting and not self._closed:
+            self._accepting = True
+            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def pause(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self._loop.remove_reader(self._socket.fileno())
 
     def close(self) -> None:
         if not self._closed:
+            self.pause()
             self._closed = True
-            self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
 
     def _on_acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
+            if not self._accepting:
+                return
             try:
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
-                self._loop.remove_reader(self._socket.fileno())
-                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume)
+                self.pause()
+                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self.start)
                 return
             _prepare(sock)
             SocketConnection(self._loop, sock, (str(address[0]), int(address[1])), self._accept()).start()
-
-    def _resume(self) -> None:
-        if not self._closed:
-            self.start()
 
 
 def _prepare(sock: socket.socket) -> None:
@@ -272,7 +276,13 @@ def _prepare(sock: socket.socket) -> None:
 
 
 class SocketNetwork:
-    async def listen(self, host: str, port: int, accept: Callable[[], ConnectionHandler]) -> SocketListener:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[], ConnectionHandler],
+        options: ListenOptions = DEFAULT_LISTEN_OPTIONS,
+    ) -> SocketListener:
         loop = asyncio.get_running_loop()
         family, address = await self._resolve(host, port, passive=True)
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -282,8 +292,13 @@ class SocketNetwork:
                 with contextlib.suppress(OSError):
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.setblocking(False)
+            # Accepted sockets inherit both; a receive window can only be scaled to it before the handshake.
+            if options.send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
+            if options.receive_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
             sock.bind(address)
-            sock.listen(BACKLOG)
+            sock.listen(options.backlog)
         except BaseException:
             sock.close()
             raise

@@ -164,19 +164,44 @@ class Connection(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions:
+    """How the sockets of a listener are made; 0 or less leaves a buffer to the operating system, which tunes it."""
+
+    backlog: int = 1024
+    """Peers that may wait to be accepted."""
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+
+
+DEFAULT_LISTEN_OPTIONS = ListenOptions()
+
+
 class Listener(Protocol):
     """An address that is ours; peers that come before `start` wait in its backlog."""
 
     @property
     def address(self) -> tuple[str, int]: ...
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """Take peers, from now on or again after `pause`."""
+        ...
+
+    def pause(self) -> None:
+        """Take no more of them until `start` is called; they wait."""
+        ...
 
     def close(self) -> None: ...
 
 
 class Network(Protocol):
-    async def listen(self, host: str, port: int, accept: Callable[[], ConnectionHandler]) -> Listener:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[], ConnectionHandler],
+        options: ListenOptions = DEFAULT_LISTEN_OPTIONS,
+    ) -> Listener:
         """Take `host`:`port` (port 0 picks a free one). Raises `OSError` when the address cannot be had."""
         ...
 

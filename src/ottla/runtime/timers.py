@@ -57,8 +57,9 @@ class TimerWheel:
             slot.append(timer)
         return timer
 
-    def every(self, period_ms: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Call again and again, `period_ms` after the last call returned; the result stops it."""
+    def every(self, period_ms: float, call: Callable[[], None], *, first_ms: float | None = None) -> Callable[[], None]:
+        """Call again and again, `period_ms` after the last call returned and at first after `first_ms`, or else
+        `period_ms`; the result stops it."""
         stopped = False
 
         def again() -> None:
@@ -73,7 +74,7 @@ class TimerWheel:
             nonlocal stopped
             stopped = True
 
-        self.after(period_ms, again)
+        self.after(period_ms if first_ms is None else first_ms, again)
         return stop
 
     def close(self) -> None:

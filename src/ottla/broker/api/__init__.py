@@ -23,36 +23,76 @@ HANDLERS = {
     3: "metadata",
     10: "find_coordinator",
     18: "api_versions",
-    19: "create_topics",
-    20: "delete_topics",
+    19: "forwarded",  # CreateTopics
+    20: "forwarded",  # DeleteTopics
     21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
+    29: "describe_acls",
+    30: "forwarded",  # CreateAcls
+    31: "forwarded",  # DeleteAcls
     32: "describe_configs",
     33: "alter_configs",
     35: "describe_log_dirs",
-    37: "create_partitions",
+    37: "forwarded",  # CreatePartitions
+    43: "forwarded",  # ElectLeaders
     44: "incremental_alter_configs",
-    55: "describe_quorum",
+    45: "forwarded",  # AlterPartitionReassignments
+    46: "forwarded",  # ListPartitionReassignments
+    48: "describe_client_quotas",
+    49: "forwarded",  # AlterClientQuotas
+    50: "describe_user_scram_credentials",
+    51: "forwarded",  # AlterUserScramCredentials
+    55: "forwarded",  # DescribeQuorum
+    57: "forwarded",  # UpdateFeatures
     60: "describe_cluster",
     61: "describe_producers",
+    64: "forwarded",  # UnregisterBroker
     71: "get_telemetry_subscriptions",
     72: "push_telemetry",
     74: "list_config_resources",
     75: "describe_topic_partitions",
+    80: "forwarded",  # AddRaftVoter
+    81: "forwarded",  # RemoveRaftVoter
 }
 """The module of each API that this node serves, by key; loaded when first asked for."""
 
 CONTROLLER_HANDLERS = {
+    1: "raft_fetch",
     18: "api_versions",
-    19: "create_topics",
-    20: "delete_topics",
+    19: "on_controller",  # CreateTopics
+    20: "on_controller",  # DeleteTopics
+    29: "describe_acls",
+    30: "on_controller",  # CreateAcls
+    31: "on_controller",  # DeleteAcls
     32: "describe_configs",
-    33: "alter_configs",
-    37: "create_partitions",
+    33: "on_controller",  # AlterConfigs
+    37: "on_controller",  # CreatePartitions
+    43: "on_controller",  # ElectLeaders
     44: "incremental_alter_configs",
+    45: "on_controller",  # AlterPartitionReassignments
+    46: "on_controller",  # ListPartitionReassignments
+    49: "on_controller",  # AlterClientQuotas
+    50: "describe_user_scram_credentials",
+    51: "on_controller",  # AlterUserScramCredentials
+    52: "vote",
+    53: "begin_quorum_epoch",
+    54: "end_quorum_epoch",
     55: "describe_quorum",
+    56: "on_controller",  # AlterPartition
+    57: "on_controller",  # UpdateFeatures
+    58: "envelope",
+    59: "fetch_snapshot",
     60: "describe_cluster",
+    62: "on_controller",  # BrokerRegistration
+    63: "on_controller",  # BrokerHeartbeat
+    64: "on_controller",  # UnregisterBroker
+    67: "on_controller",  # AllocateProducerIds
+    70: "on_controller",  # ControllerRegistration
+    73: "on_controller",  # AssignReplicasToDirs
+    80: "add_raft_voter",
+    81: "remove_raft_voter",
+    82: "update_raft_voter",
 }
 """Those that the controller's listener serves."""
 

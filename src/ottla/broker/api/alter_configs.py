@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.config_changes import check_whole
 from ottla.broker.context import Context
+from ottla.broker.forwarding import forward
 from ottla.errors import KafkaError
 from ottla.wire.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
 from ottla.wire.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
@@ -11,7 +12,7 @@ from ottla.wire.messages.alter_configs_response import AlterConfigsResourceRespo
 
 async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     response = AlterConfigsResponse()
-    forwarded: list[AlterConfigsResource] = []
+    sound: list[AlterConfigsResource] = []
     for resource in request.resources:
         configs = [(config.name, config.value) for config in resource.configs]
         try:
@@ -26,20 +27,9 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
                 )
             )
         else:
-            forwarded.append(resource)
-    if forwarded:
-        rest = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
-        try:
-            decided = await context.services.controller.send(rest, AlterConfigsResponse)
-            response.responses.extend(decided.responses)
-        except KafkaError as error:
-            response.responses.extend(
-                AlterConfigsResourceResponse(
-                    error_code=error.code,
-                    error_message=error.message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource in forwarded
-            )
+            sound.append(resource)
+    if sound:
+        decided = await forward(context, AlterConfigsRequest(resources=sound, validate_only=request.validate_only))
+        assert isinstance(decided, AlterConfigsResponse)
+        response.responses += decided.responses
     return response

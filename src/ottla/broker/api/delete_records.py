@@ -74,7 +74,7 @@ def _delete(context: Context, topic: str, index: int, offset: int) -> tuple[Host
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     hosted = services.replicas.partition(topic, index)
     if hosted is None:
-        raise KafkaError(services.missing_partition(topic))
+        raise KafkaError(services.missing_partition(topic, index))
     services.replicas.leader_or_refuse(hosted)
     log = hosted.log
     if not log.config.delete:

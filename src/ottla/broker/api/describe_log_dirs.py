@@ -23,8 +23,11 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirs
     )
     response = DescribeLogDirsResponse()
     for directory in services.log_dirs:
-        result = DescribeLogDirsResult(log_dir=directory)
+        result = DescribeLogDirsResult(log_dir=directory, is_cordoned=directory in services.logs.cordoned)
         response.results.append(result)
+        if services.logs.directories[directory].offline:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            continue
         try:
             result.total_bytes, result.usable_bytes = services.disk.space(directory)
         except DiskError:

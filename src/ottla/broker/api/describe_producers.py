@@ -25,7 +25,7 @@ def handle(context: Context, request: DescribeProducersRequest) -> DescribeProdu
             hosted = services.replicas.partition(topic.name, index)
             try:
                 if hosted is None:
-                    raise KafkaError(services.missing_partition(topic.name))
+                    raise KafkaError(services.missing_partition(topic.name, index))
                 services.replicas.leader_or_refuse(hosted)
             except KafkaError as error:
                 answer.error_code = error.code

@@ -1,11 +1,18 @@
-"""IncrementalAlterConfigs (key 44): checked here, decided by the active controller."""
+"""IncrementalAlterConfigs (key 44): checked by the broker that was asked, decided by the active controller.
+
+Loggers are this process's own, so their levels are set here on either listener.
+"""
 
 from __future__ import annotations
 
+from ottla.broker.api import on_controller
 from ottla.broker.config_changes import check_incremental
 from ottla.broker.context import Context
+from ottla.broker.forwarding import forward
 from ottla.config.alter import Change
 from ottla.errors import KafkaError
+from ottla.metadata.images import RESOURCE_BROKER_LOGGER
+from ottla.wire.message import Message
 from ottla.wire.messages.incremental_alter_configs_request import AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.wire.messages.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,
@@ -15,8 +22,11 @@ from ottla.wire.messages.incremental_alter_configs_response import (
 
 async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     response = IncrementalAlterConfigsResponse()
-    forwarded: list[AlterConfigsResource] = []
+    sound: list[AlterConfigsResource] = []
     for resource in request.resources:
+        if context.on_controller and resource.resource_type != RESOURCE_BROKER_LOGGER:
+            sound.append(resource)  # Only the broker itself knows whether a dynamic key fits its own file.
+            continue
         changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
         answer = AlterConfigsResourceResponse(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
@@ -29,24 +39,21 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
                 changes,
                 dry=request.validate_only,
             ):
-                forwarded.append(resource)
+                sound.append(resource)
                 continue
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
         response.responses.append(answer)
-    if forwarded:
-        rest = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
-        try:
-            decided = await context.services.controller.send(rest, IncrementalAlterConfigsResponse)
-            response.responses.extend(decided.responses)
-        except KafkaError as error:
-            response.responses.extend(
-                AlterConfigsResourceResponse(
-                    error_code=error.code,
-                    error_message=error.message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource in forwarded
-            )
+    if sound:
+        rest = IncrementalAlterConfigsRequest(resources=sound, validate_only=request.validate_only)
+        decided = await _decide(context, rest)
+        assert isinstance(decided, IncrementalAlterConfigsResponse)
+        response.responses += decided.responses
     return response
+
+
+async def _decide(context: Context, request: IncrementalAlterConfigsRequest) -> Message:
+    if not context.on_controller:
+        return await forward(context, request)
+    decided = on_controller.handle(context, request)
+    return decided if isinstance(decided, Message) else await decided

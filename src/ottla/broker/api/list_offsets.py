@@ -54,7 +54,7 @@ def _look_up(
     replicas = context.services.replicas
     hosted = replicas.partition(topic, wanted.partition_index)
     if hosted is None:
-        raise KafkaError(context.services.missing_partition(topic))
+        raise KafkaError(context.services.missing_partition(topic, wanted.partition_index))
     timestamp = wanted.timestamp
     if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -24,7 +24,7 @@ def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForL
             hosted = replicas.partition(topic.topic, wanted.partition)
             try:
                 if hosted is None:
-                    raise KafkaError(context.services.missing_partition(topic.topic))
+                    raise KafkaError(context.services.missing_partition(topic.topic, wanted.partition))
                 replicas.leader_or_refuse(hosted, wanted.current_leader_epoch)
             except KafkaError as error:
                 answer.error_code = error.code

@@ -19,7 +19,7 @@ from ottla.model import Uuid
 from ottla.records import InvalidRecords
 from ottla.records.validate import DecompressionBudget
 from ottla.wire.frames import response_frame
-from ottla.wire.produce_codec import Opening, Openings, TopicKey, pack, pack_one, read_request
+from ottla.wire.produce_codec import Opening, TopicKey, pack, pack_one, read_request
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection
@@ -37,9 +37,6 @@ _WITHOUT_LOG_START = frozenset(
     }
 )
 """Refusals with which Kafka does not tell where the log starts; with all others of a partition that is here it does."""
-
-openings = Openings()
-"""Shared by all connections, and by all nodes of a process: an opening means the same everywhere."""
 
 
 class Outcome:
@@ -60,10 +57,23 @@ class Outcome:
 class Answer:
     """What a request will be answered: its topics in order, each with the outcome of every batch."""
 
-    __slots__ = ("_acks", "_correlation_id", "_services", "_timeout_ms", "_version", "_waits", "plain", "topics")
+    __slots__ = (
+        "_acks",
+        "_correlation_id",
+        "_listener",
+        "_services",
+        "_timeout_ms",
+        "_version",
+        "_waits",
+        "plain",
+        "topics",
+    )
 
-    def __init__(self, services: Services, version: int, correlation_id: int, acks: int, timeout_ms: int) -> None:
+    def __init__(
+        self, services: Services, listener: str, version: int, correlation_id: int, acks: int, timeout_ms: int
+    ) -> None:
         self._services = services
+        self._listener = listener
         self._version = version
         self._correlation_id = correlation_id
         self._acks = acks
@@ -164,7 +174,7 @@ class Answer:
                 for outcome in outcomes
             ]
         if self._version >= 10:
-            self._services.tell_new_leaders(response)
+            self._services.tell_new_leaders(response, self._listener)
         return response_frame(self._correlation_id, response.encode(self._version), flexible=self._version >= 9)
 
 
@@ -183,8 +193,9 @@ def start(
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
     # Refused acks, and what else cannot succeed, are not worth a shorter way.
-    connection.opening_size = openings.learn(view, version, position, request) if -1 <= request.acks <= 1 else 0
-    answer = Answer(services, version, correlation_id, request.acks, request.timeout_ms)
+    known_acks = -1 <= request.acks <= 1
+    connection.opening_size = services.openings.learn(view, version, position, request) if known_acks else 0
+    answer = Answer(services, connection.listener, version, correlation_id, request.acks, request.timeout_ms)
     budget: DecompressionBudget | None = None
     if len(request.topics) != 1 or len(request.topics[0].batches) != 1:
         budget = DecompressionBudget(max(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX * (end - position)))
@@ -197,7 +208,7 @@ def start(
                 if not -1 <= request.acks <= 1:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
-                    raise KafkaError(services.missing_partition(topic.key))
+                    raise KafkaError(services.missing_partition(topic.key, index))
                 if request.transactional:
                     # Without a coordinator no transaction is open, and no batch may enter outside of one.
                     raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This cluster does not serve transactions.")
@@ -209,19 +220,21 @@ def start(
     return answer.reply()
 
 
-def start_known(services: Services, version: int, correlation_id: int, opening: Opening, batch: memoryview) -> Reply:
+def start_known(
+    services: Services, listener: str, version: int, correlation_id: int, opening: Opening, batch: memoryview
+) -> Reply:
     """Phase one of the request that producers send most: one batch for one partition, which begins like one seen
-    before (`openings`)."""
+    before (`Services.openings`)."""
     acks, timeout_ms, key, index, head = opening
     replicas = services.replicas
     hosted = replicas.by_id.get(key) if version >= 13 else replicas.by_name.get(key)  # type: ignore[arg-type]
     partition = hosted.partitions.get(index) if hosted is not None else None
     try:
         if partition is None:
-            raise KafkaError(services.missing_partition(key))
+            raise KafkaError(services.missing_partition(key, index))
         info = replicas.produce(partition, batch, acks, version)
     except KafkaError as error:
-        answer = Answer(services, version, correlation_id, acks, timeout_ms)
+        answer = Answer(services, listener, version, correlation_id, acks, timeout_ms)
         answer.topic(head, key).append(answer.refused(index, partition, error, len(batch)))
         return answer.reply()
     log = partition.log
@@ -229,6 +242,6 @@ def start_known(services: Services, version: int, correlation_id: int, opening: 
         return pack_one(
             version, correlation_id, head, index, info.first_offset, info.log_append_time_ms, log.log_start_offset
         )
-    answer = Answer(services, version, correlation_id, acks, timeout_ms)
+    answer = Answer(services, listener, version, correlation_id, acks, timeout_ms)
     answer.topic(head, key).append(answer.appended(index, partition, info))
     return answer.reply()

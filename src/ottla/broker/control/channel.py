@@ -1,80 +1,141 @@
-"""How a broker speaks to the active controller, wherever that is.
+"""How a node speaks to the active controller, wherever that is.
 
-Requests and responses are the wire's messages. `LocalChannel` reaches the controller in this process; one that forwards
-over the network has the same face.
+Requests and responses are the wire's messages. While this node is the active controller they stay in the process;
+else they go to the leader of the quorum, on its controller listener, over a connection of their own. A controller that
+is lost, or is none any more, is asked again wherever it is next, until the sender's time is up.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
-from ottla.broker.control.controller_driver import ControllerDriver, Operation
-from ottla.controller.controller import Controller
-from ottla.controller.generated import Generated
+from ottla.client.peer import Peer, PeerLost, Peers
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.seams import Clock
 from ottla.wire.message import Message
-
-if TYPE_CHECKING:
-    from ottla.wire.messages.create_topics_request import CreateTopicsRequest
 
 M = TypeVar("M", bound=Message)
 
+Address = tuple[str, int]
 
-def _any_topic(name: str) -> bool:
-    return True
+_ASK_ANOTHER = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.BROKER_NOT_AVAILABLE)
+"""What a node says that is not, or not any more, the one to ask."""
+
+_RETRY_MS = 20
+_RETRY_MS_MAX = 500
 
 
 class ControllerChannel(Protocol):
-    async def send(self, request: Message, response: type[M], *, describable: Callable[[str], bool] = _any_topic) -> M:
+    async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000) -> M:
         """The controller's answer to `request`, a message of class `response`.
 
-        `describable` says of which topics the one who asks may see the configs. Raises `KafkaError` where the
-        controller refuses the request as a whole, or cannot be reached (NOT_CONTROLLER).
+        Raises `KafkaError` where the controller refuses the request as a whole, or none was found in time:
+        NOT_CONTROLLER where nobody can have acted on the request, REQUEST_TIMED_OUT where somebody may have.
         """
         ...
 
 
-_METHODS: dict[str, Callable[..., object]] = {
-    "BrokerRegistrationRequest": Controller.register_broker,
-    "BrokerHeartbeatRequest": Controller.broker_heartbeat,
-    "UnregisterBrokerRequest": Controller.unregister_broker,
-    "ControllerRegistrationRequest": Controller.register_controller,
-    "DeleteTopicsRequest": Controller.delete_topics,
-    "CreatePartitionsRequest": Controller.create_partitions,
-    "AlterConfigsRequest": Controller.alter_configs,
-    "IncrementalAlterConfigsRequest": Controller.incremental_alter_configs,
-    "UpdateFeaturesRequest": Controller.update_features,
-    "AllocateProducerIdsRequest": Controller.allocate_producer_ids,
-}
+class LeaderChannel:
+    """Told by the control plane who leads: `on_leader`, `on_leading`."""
 
+    def __init__(self, *, serve: Callable[[Message], asyncio.Future[Message]], peers: Peers, clock: Clock) -> None:
+        """`serve` answers while this node is the active controller."""
+        self._serve = serve
+        self._peers = peers
+        self._clock = clock
+        self._closed = False
+        self._is_here = False
+        self._leader: Address | None = None
+        self._peer: Peer | None = None
+        self._changed: asyncio.Future[None] | None = None
 
-class LocalChannel:
-    def __init__(self, driver: ControllerDriver) -> None:
-        self._driver = driver
+    def on_leader(self, address: Address | None) -> None:
+        """Where the leader's controller listens; None where nobody leads, or this node does."""
+        if address != self._leader:
+            self._leader = address
+            self._hang_up()
+        self._wake()
 
-    async def send(self, request: Message, response: type[M], *, describable: Callable[[str], bool] = _any_topic) -> M:
-        answer = await self.submit(request, describable)
+    def on_leading(self, is_here: bool) -> None:
+        """Whether this node is the active controller."""
+        self._is_here = is_here
+        self._wake()
+
+    def close(self) -> None:
+        """This node is done: whoever waits, or comes later, is told so at once."""
+        self._closed = True
+        self._is_here, self._leader = False, None
+        self._hang_up()
+        self._wake()
+
+    def _hang_up(self) -> None:
+        """Whoever still waits for the former leader turns to the next."""
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.close()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+    async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000) -> M:
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "The active controller is not known.")
+        pause_ms = _RETRY_MS
+        while (left := deadline - self._clock.monotonic()) > 0 and not self._closed:
+            if self._changed is None:
+                self._changed = asyncio.get_running_loop().create_future()
+            changed = self._changed
+            try:
+                answer = await self._ask(request, response, left)
+            except PeerLost:
+                refusal = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
+            except KafkaError as error:
+                if error.code not in _ASK_ANOTHER:
+                    raise
+                if refusal.code is not ErrorCode.REQUEST_TIMED_OUT:
+                    refusal = error
+            else:
+                if answer is not None:
+                    return answer
+            pause_s = min(deadline - self._clock.monotonic(), pause_ms / 1000)
+            if pause_s > 0 and not self._closed:
+                # Until it is time to ask again, or somebody else leads.
+                await asyncio.wait([changed], timeout=pause_s)
+            pause_ms = min(2 * pause_ms, _RETRY_MS_MAX)
+        raise refusal
+
+    async def _ask(self, request: Message, response: type[M], left_s: float) -> M | None:
+        """None where there is nobody to ask."""
+        answer: Message
+        if self._is_here:
+            try:
+                async with asyncio.timeout(left_s):
+                    answer = await self._serve(request)
+            except TimeoutError:
+                raise PeerLost(ErrorCode.REQUEST_TIMED_OUT, "The request was not committed in time.") from None
+        elif self._leader is not None:
+            if self._peer is None:
+                self._peer = self._peers.at(*self._leader)
+            answer = await self._peer.send(request, response, timeout_ms=max(1, int(left_s * 1000)))
+        else:
+            return None
         assert isinstance(answer, response), f"{type(request).__name__} is not answered by {response.__name__}"
+        check_refusal(answer)
         return answer
 
-    def submit(self, request: Message, describable: Callable[[str], bool] = _any_topic) -> asyncio.Future[Message]:
-        """Carry out `request` in this turn of the loop, so that what follows shares its flush."""
-        name = type(request).__name__
-        operation: Operation[Message]
-        if name == "CreateTopicsRequest":
-            create = cast("CreateTopicsRequest", request)
 
-            def operation(controller: Controller, now_ms: int) -> Generated[Message]:
-                return cast("Generated[Message]", controller.create_topics(create, now_ms, describable))
-
-        else:
-            method = _METHODS.get(name)
-            if method is None:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The controller does not serve {name}.")
-
-            def operation(controller: Controller, now_ms: int) -> Generated[Message]:
-                return cast("Generated[Message]", method(controller, request, now_ms))
-
-        return self._driver.submit(operation)
+def check_refusal(answer: Message) -> None:
+    """Raise what `answer` says of the request as a whole, and NOT_CONTROLLER also where only its parts say it."""
+    code = getattr(answer, "error_code", None)
+    if code is not None:
+        if code:
+            raise KafkaError(ErrorCode(code), getattr(answer, "error_message", None) or "")
+        return
+    for name in answer.__slots__:
+        parts = getattr(answer, name)
+        if isinstance(parts, list) and parts and getattr(parts[0], "error_code", 0) == ErrorCode.NOT_CONTROLLER:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -4,25 +4,30 @@ A request generates records from the newest state; they are appended and replaye
 commit, while the next request already builds on them. Answers leave in the order of the log. A request without records
 still waits for what was appended before it: it may have read state that is not yet committed.
 
-Nothing is written while there is nothing to say. Kafka appends a no-op twice a second, so that observers can tell a
-quiet log from a dead leader; a quorum of one has nobody to tell.
+A controller comes and goes with the leadership of its epoch. What it had appended and not seen committed is answered
+with NOT_CONTROLLER: the next leader may keep it or not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from ottla.broker.control.raft_driver import RaftDriver
-from ottla.controller.controller import Controller
+from ottla.controller.controller import METHODS, Controller
 from ottla.controller.generated import Generated
+from ottla.controller.requester import ANYBODY, Requester
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.records import MetadataRecord
-from ottla.metadata.state import MetadataState
+from ottla.metadata.state import MetadataBatch, MetadataState
 from ottla.runtime.seams import Clock
 from ottla.runtime.timers import Timer, TimerWheel
+from ottla.wire.message import Message
+
+_log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -31,10 +36,12 @@ Operation = Callable[[Controller, int], Generated[R]]
 RECORDS_PER_BATCH_MAX = 10_000
 
 _STALL_MS = 1_000
-"""A session check that comes this late says that this process was paused, not that the brokers were."""
+"""Timed work that comes this late says that this process was paused, not that the brokers were."""
 
 
 class ControllerDriver:
+    """Inactive → active (`activate`) → inactive (`deactivate`), as often as this node is elected."""
+
     def __init__(
         self,
         *,
@@ -51,9 +58,10 @@ class ControllerDriver:
         self._make_controller = make_controller
         self._bootstrap = bootstrap
         self._controller: Controller | None = None
+        self._epoch = -1
         self._waiting: deque[tuple[int, asyncio.Future[object], object]] = deque()
-        self._session_timer: Timer | None = None
-        self._session_check_ms = 0
+        self._timer: Timer | None = None
+        self._timer_ms = 0
 
     @property
     def active(self) -> Controller | None:
@@ -61,22 +69,20 @@ class ControllerDriver:
 
     # Leadership.
 
-    def activate(self, committed: MetadataState) -> None:
-        """This node leads, and `committed` is all that was decided before."""
+    def activate(self, epoch: int, committed: MetadataState) -> None:
+        """This node leads `epoch`, and `committed` is all that was decided before."""
         assert self._controller is None, "a controller is activated once an epoch"
         controller = self._make_controller(committed, self._raft.log.log_end_offset, self._now_ms())
-        self._controller = controller
-        generated = controller.activate(self._bootstrap())
-        if generated.records:
-            controller.replay(self._raft.append(generated.records))
-        self._schedule_session_check()
+        self._controller, self._epoch = controller, epoch
+        self._append(controller, controller.activate(self._bootstrap()).records)
+        self._schedule_timed_work()
 
     def deactivate(self, error: KafkaError) -> None:
         """What was appended and not committed may survive or not; nobody is told that it did."""
         controller, self._controller = self._controller, None
-        if self._session_timer is not None:
-            self._session_timer.cancel()
-            self._session_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         waiting, self._waiting = self._waiting, deque()
         for _, future, _ in waiting:
             if not future.done():
@@ -87,7 +93,8 @@ class ControllerDriver:
     # Requests.
 
     def submit(self, operation: Operation[R]) -> asyncio.Future[R]:
-        """Carry out `operation`; the result comes when it is committed. Refusals are `KafkaError`."""
+        """Carry out `operation` in this turn of the loop, so that what follows shares its flush; the result comes when
+        it is committed. Refusals are `KafkaError`."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         try:
             controller = self._require_active()
@@ -95,6 +102,9 @@ class ControllerDriver:
             self._append(controller, generated.records)
         except KafkaError as error:
             future.set_exception(error)
+        except Exception as error:
+            self._on_bug(error)
+            future.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed."))
         else:
             if controller.has_uncommitted:
                 self._waiting.append((controller.next_offset - 1, future, generated.response))
@@ -102,50 +112,88 @@ class ControllerDriver:
                 future.set_result(generated.response)
         return cast("asyncio.Future[R]", future)
 
+    def _on_bug(self, error: Exception) -> None:
+        """Nobody knows whether the state still is what the log says, so this node decides nothing more."""
+        _log.error("the controller failed", exc_info=error)
+        self._raft.fail(error)
+
+    def submit_request(self, request: Message, requester: Requester = ANYBODY) -> asyncio.Future[Message]:
+        """As `submit`, for one of the wire's requests."""
+        name = METHODS.get(type(request).__name__)
+
+        def operation(controller: Controller, now_ms: int) -> Generated[Message]:
+            if name is None:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION, f"The controller does not serve {type(request).__name__}."
+                )
+            generated: Generated[Message] = getattr(controller, name)(request, now_ms, requester)
+            return generated
+
+        return self.submit(operation)
+
     def _require_active(self) -> Controller:
-        if self._controller is None:
+        # The machine knows first that its leadership is over; this driver hears of it when the new epoch is durable.
+        if self._controller is None or not self._raft.machine.leads(self._epoch):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         return self._controller
 
     def _append(self, controller: Controller, records: list[MetadataRecord]) -> None:
         # Requests are one batch each; only the death of a broker with very many partitions needs more.
         for start in range(0, len(records), RECORDS_PER_BATCH_MAX):
-            controller.replay(self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX]))
+            controller.replay(self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX], self._epoch))
+        if records:
+            self._schedule_timed_work()  # They may have brought it forward.
 
-    def answer(self, high_watermark: int) -> None:
+    def on_control_batch(self, batch: MetadataBatch) -> None:
+        """The raft layer has appended a batch of its own."""
+        if self._controller is not None:
+            self._controller.replay(batch)
+
+    def on_committed(self, high_watermark: int) -> None:
         """What is before `high_watermark` is committed, and has been published."""
+        if self._controller is not None:
+            self._controller.on_committed(high_watermark)
         waiting = self._waiting
         while waiting and waiting[0][0] < high_watermark:
             _, future, response = waiting.popleft()
             if not future.done():
                 future.set_result(response)
 
-    # Sessions.
+    # Time.
 
     def _now_ms(self) -> int:
         """Sessions must not jump with the wall clock."""
         return int(self._clock.monotonic() * 1000)
 
-    def _schedule_session_check(self) -> None:
+    def _schedule_timed_work(self) -> None:
         controller = self._controller
         if controller is None:
             return
         now_ms = self._now_ms()
-        check_ms = controller.next_session_check_ms()
-        # Nobody to watch: look again later, for whoever is unfenced meanwhile has a full session before him.
-        self._session_check_ms = now_ms + _STALL_MS if check_ms is None else max(check_ms, now_ms + 1)
-        self._session_timer = self._timers.after(self._session_check_ms - now_ms, self._check_sessions)
+        due_ms = max(controller.next_timed_work_ms(), now_ms + 1)
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._timer = self._timers.after(due_ms - now_ms, self._do_timed_work)
 
-    def _check_sessions(self) -> None:
+    def _do_timed_work(self) -> None:
+        self._timer = None
         controller = self._controller
         if controller is None:
             return
         now_ms = self._now_ms()
-        if now_ms > self._session_check_ms + _STALL_MS:
+        if now_ms > self._timer_ms + _STALL_MS:
             controller.on_paused(now_ms)
+        status = self._raft.machine.describe(now_ms)
+        controller.on_listeners(present=status is not None and len(status.voters) + len(status.observers) > 1)
         try:
-            while (generated := controller.fence_stale_broker(now_ms)).records:
+            while (generated := controller.timed_work(now_ms)).records:
                 self._append(controller, generated.records)
         except KafkaError:
-            return  # The log failed, and whoever listens to the raft driver has been told.
-        self._schedule_session_check()
+            return  # The leadership or the log is lost, and whoever listens to the raft driver will be told.
+        except Exception as error:
+            self._on_bug(error)
+            return
+        self._schedule_timed_work()

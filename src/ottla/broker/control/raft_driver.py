@@ -1,74 +1,104 @@
-"""Drives the raft machine of the metadata log: reads the log at the start, appends, flushes, persists promises.
+"""Drives the raft machine of the metadata log: tells it what happens, and carries out what it asks for.
 
-Appends are written at once and flushed together: everything that was appended in one turn of the loop, and everything
-that came while a flush was under way, shares the next one. The high watermark moves only past what is flushed.
+One queue and one pump. The effects of every fact go to the end of the queue and are carried out strictly in order; what
+has to wait for the disk holds up everything behind it. So nothing follows a promise (`PersistQuorumState`) that is not
+durable, and the log is always as far as the effects that were carried out. Facts do not wait: they are told when they
+come, and their effects queue up.
 
-A disk that fails ends the node's part in the quorum, and so does a listener that cannot take in what is committed: the
-machine resigns, and the listener is told once.
+A leader's appends are written at once and flushed together, beside the pump: what was appended in one turn of the loop,
+and what came while a flush was under way, shares the next one. A follower's are flushed before the next fetch tells the
+leader of them.
+
+A disk that fails ends the node's part in the quorum, and so does a listener that cannot take in what is committed: what
+is queued is dropped, the machine resigns, and the listener is told once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import logging
+from collections import deque
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from ottla.broker.control.stores import QuorumStore, SnapshotStore
-from ottla.errors import Malformed, StartupError
-from ottla.log.append import AppendOrigin
-from ottla.log.log import Log
-from ottla.metadata.records import MetadataRecord, decode_record, encode_record
+from ottla.broker.control.metadata_log import LoadedSnapshot, MetadataLog
+from ottla.broker.control.stores import QuorumStore
+from ottla.client.peer import Peer, PeerLost, Peers
+from ottla.errors import ErrorCode, KafkaError, Malformed, StartupError
+from ottla.log.log import Log, Span
+from ottla.metadata.records import MetadataRecord, decode_record
 from ottla.metadata.state import MetadataBatch
 from ottla.raft.checkpoint import BOOTSTRAP_SNAPSHOT, SnapshotId
-from ottla.raft.control_records import KRAFT_VERSION, KRAFT_VOTERS, control_batch, read_control_batch
+from ottla.raft.config import RaftConfig
+from ottla.raft.control_records import KRAFT_VERSION, KRAFT_VOTERS, ControlFact
 from ottla.raft.effects import (
     AppendControlRecords,
+    AppendFetched,
     Effect,
     HighWatermarkAdvanced,
+    InstallSnapshot,
+    LeaderChanged,
     LeadershipEstablished,
     PersistQuorumState,
     Resigned,
+    Respond,
+    RespondWithRecords,
+    RespondWithSnapshot,
+    SendRequest,
+    TruncateTo,
+    WriteSnapshotChunk,
 )
 from ottla.raft.machine import RaftMachine
 from ottla.raft.voters import ReplicaKey, VoterEndpoint, VoterHistory, VoterSet
-from ottla.records import BatchBuilder, BatchHeader, batches, iterate, read_header
 from ottla.runtime.seams import DiskError, Runtime
+from ottla.runtime.timers import Timer, TimerWheel
+from ottla.wire.message import Message
 
 if TYPE_CHECKING:
     from ottla.wire.messages.kraft_version_record import KRaftVersionRecord
     from ottla.wire.messages.voters_record import VotersRecord
 
-_READ_BYTES = 1 << 20
+_log = logging.getLogger(__name__)
+
+_LONG_POLLS = ("FetchRequest", "FetchSnapshotRequest")
+"""What has a connection of its own: a peer answers in order, and a vote must not wait behind a long poll."""
 
 
 class RaftListener(Protocol):
     """The state machine above the log."""
 
-    def on_high_watermark(self, offset: int) -> None:
-        """Everything before `offset` is committed."""
+    def on_commit(self, batches: Sequence[MetadataBatch], high_watermark: int) -> None:
+        """Everything before `high_watermark` is committed; `batches` are those that were not before."""
+        ...
+
+    def on_snapshot(self, snapshot: SnapshotId, timestamp_ms: int, records: Sequence[MetadataRecord]) -> None:
+        """The log begins with `snapshot`, which replaces all that was told before."""
         ...
 
     def on_control_batch(self, batch: MetadataBatch) -> None:
-        """The raft layer has appended a batch of its own; there is nothing in it for the state machine."""
+        """As the leader, the raft layer has appended a batch of its own; there is nothing in it for others."""
+        ...
+
+    def on_leader(self, leader_id: int | None, endpoint: VoterEndpoint | None) -> None:
+        """Who leads, as far as this node knows; it need not have taken up its office yet."""
+        ...
+
+    def on_heard(self) -> None:
+        """Somebody answered; this node may know more about the quorum than before."""
         ...
 
     def on_leadership(self, epoch: int) -> None:
-        """This node leads; `on_high_watermark` has told of all that was there before."""
+        """This node leads; `on_commit` has told of all that was there before."""
         ...
 
-    def on_resigned(self, epoch: int, error: Exception | None) -> None:
-        """This node leads no more; `error` is why, unless it was asked to stop."""
+    def on_resigned(self, epoch: int) -> None:
+        """This node leads no more."""
         ...
 
-
-class Loaded(NamedTuple):
-    """What the disk held: the records of the latest snapshot, and the batches after it."""
-
-    snapshot: SnapshotId | None
-    snapshot_timestamp_ms: int
-    snapshot_records: list[MetadataRecord]
-    batches: list[MetadataBatch]
+    def on_failed(self, error: Exception) -> None:
+        """This node can take no further part in the quorum, and must stop."""
+        ...
 
 
 class RaftDriver:
@@ -76,232 +106,514 @@ class RaftDriver:
         self,
         *,
         runtime: Runtime,
+        timers: TimerWheel,
+        peers: Peers,
         log: Log,
         local: ReplicaKey,
+        cluster_id: str,
         configured_voters: VoterSet,
+        config: RaftConfig,
+        listener_name: str,
+        endpoints: tuple[VoterEndpoint, ...],
+        bootstrap: tuple[tuple[str, int], ...],
+        can_become_voter: bool,
         listener: RaftListener,
     ) -> None:
-        """`configured_voters` is from `controller.quorum.voters`, and empty where the quorum is dynamic (KIP-853)."""
+        """`configured_voters` is from `controller.quorum.voters`, and empty where the quorum is dynamic (KIP-853);
+        `endpoints` is where this node's controller listens, if it has one."""
         self._runtime = runtime
-        self.log = log
-        self.snapshots = SnapshotStore(runtime.disk, log.directory)
+        self._timers = timers
+        self._peers = peers
+        self._log = MetadataLog(runtime.disk, log)
         self._store = QuorumStore(runtime.disk, log.directory)
         self._local = local
+        self._cluster_id = cluster_id
         self._configured_voters = configured_voters
+        self._config = config
+        self._listener_name = listener_name
+        self._endpoints = endpoints
+        self._bootstrap = bootstrap
+        self._can_become_voter = can_become_voter
         self._listener = listener
-        self._machine = RaftMachine(local=local, voters=VoterHistory(configured_voters), kraft_version=0)
-        self._snapshot_epoch = -1
+        self._machine = self._make_machine(VoterHistory(configured_voters), 0)
+
+        self._queue: deque[Effect] = deque()
+        self._pumping = False
+        self._slow: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
         self._flush_scheduled = False
-        self._flush_task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._connections: dict[tuple[str, int, bool], Peer] = {}
+        self._sending: dict[int, asyncio.Task[None]] = {}
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._last_token = 0
+        self._started = asyncio.Event()
+        self._stopping: asyncio.Event | None = None
+        self._unreachable: dict[int, None] = {}
+        self._closed = False
         self._failure: Exception | None = None
-        self._stopped = False
+
+    def _make_machine(self, voters: VoterHistory, kraft_version: int) -> RaftMachine:
+        return RaftMachine(
+            local=self._local,
+            cluster_id=self._cluster_id,
+            voters=voters,
+            kraft_version=kraft_version,
+            log=self._log,
+            random=self._runtime.random,
+            config=self._config,
+            listener=self._listener_name,
+            endpoints=self._endpoints,
+            bootstrap=self._bootstrap,
+            can_become_voter=self._can_become_voter,
+        )
 
     @property
     def machine(self) -> RaftMachine:
         return self._machine
 
     @property
+    def metadata_log(self) -> MetadataLog:
+        return self._log
+
+    @property
+    def log(self) -> Log:
+        return self._log.log
+
+    @property
     def epoch(self) -> int:
         return self._machine.epoch
 
+    def _now_ms(self) -> int:
+        """Elections and timeouts must not jump with the wall clock."""
+        return int(self._runtime.clock.monotonic() * 1000)
+
     # Starting.
 
-    def load(self) -> Loaded:
-        """Read snapshot and log. Blocks; raises `StartupError` where they cannot be trusted."""
-        self.snapshots.remove_parts()
-        loaded = self._load_snapshot()
-        found: list[MetadataBatch] = []
-        start = self.log.log_start_offset if loaded.snapshot is None else loaded.snapshot.end_offset
-        try:
-            for header, batch in self._read_batches(start):
-                records: list[MetadataRecord] = []
-                if header.is_control:
-                    self._on_control_batch(batch)
-                else:
-                    records = [decode_record(record.value or b"") for record in iterate(batch)]
-                found.append(
-                    MetadataBatch(
-                        header.base_offset, header.last_offset, header.leader_epoch, header.max_timestamp, records
-                    )
-                )
-        except Malformed as error:
-            raise StartupError(f"the metadata log in {self.log.directory} cannot be read: {error}") from error
-        return loaded._replace(batches=found)
+    def load(self) -> LoadedSnapshot | None:
+        """Read snapshot and log; the batches wait in the log until they are known to be committed. Blocks; raises
+        `StartupError` where they cannot be trusted."""
+        loaded = self._log.load_snapshot()
+        start = self.log.log_start_offset
+        if loaded is not None:
+            start = loaded.snapshot.end_offset
+            if loaded.checkpoint.voters is not None:
+                voters = VoterHistory(loaded.checkpoint.voters)
+                if loaded.snapshot != BOOTSTRAP_SNAPSHOT:
+                    voters.add(start - 1, loaded.checkpoint.voters)
+                self._machine = self._make_machine(voters, loaded.checkpoint.kraft_version)
+        for fact in self._log.load_batches(start):
+            self._on_control_fact(fact)
+        return loaded
 
-    def _load_snapshot(self) -> Loaded:
-        log = self.log
-        found = self.snapshots.list()
-        latest = found[-1] if found else None
-        if log.log_start_offset > 0 and (latest is None or latest.end_offset < log.log_start_offset):
-            raise StartupError(
-                f"the metadata log in {log.directory} begins at offset {log.log_start_offset}, but no snapshot holds "
-                f"what was before"
-            )
-        if latest is None:
-            return Loaded(None, -1, [], [])
-        if log.log_start_offset > 0:
-            # Segments go whole, so the first may begin before the snapshot that the log is to begin with.
-            oldest = next(snapshot for snapshot in found if snapshot.end_offset >= log.log_start_offset)
-            log.update_high_watermark(latest.end_offset)
-            log.advance_log_start(min(oldest.end_offset, log.log_end_offset))
-        try:
-            checkpoint = self.snapshots.read(latest)
-            records = [decode_record(value) for value in checkpoint.values]
-        except Malformed as error:
-            raise StartupError(str(error)) from error
-        self._snapshot_epoch = latest.epoch
-        if checkpoint.voters is not None:
-            voters = VoterHistory(checkpoint.voters)
-            if latest != BOOTSTRAP_SNAPSHOT:
-                voters.add(latest.end_offset - 1, checkpoint.voters)
-            self._machine = RaftMachine(local=self._local, voters=voters, kraft_version=checkpoint.kraft_version)
-        if latest.end_offset > log.log_end_offset:
-            # The snapshot was fetched when the log was far behind, and the crash came before the log moved up.
-            log.truncate_fully_and_start_at(latest.end_offset)
-        return Loaded(latest, checkpoint.last_contained_log_timestamp, records, [])
-
-    def _read_batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        log = self.log
-        while offset < log.log_end_offset:
-            span = log.read(offset, max_bytes=_READ_BYTES, upper_bound=log.log_end_offset)
-            if span is None:
-                break
-            for header, batch in batches(memoryview(span.file.read(span.position, span.size))):
-                offset = header.next_offset
-                yield header, batch
-
-    def _on_control_batch(self, batch: memoryview | bytearray) -> None:
-        for fact in read_control_batch(batch):
-            if fact.type == KRAFT_VOTERS:
-                self._machine.on_voters(fact.offset, VoterSet.from_record(cast("VotersRecord", fact.message)))
-            elif fact.type == KRAFT_VERSION:
-                self._machine.on_kraft_version(cast("KRaftVersionRecord", fact.message).kraft_version)
+    def _on_control_fact(self, fact: ControlFact) -> None:
+        if fact.type == KRAFT_VOTERS:
+            self._machine.on_voters(fact.offset, VoterSet.from_record(cast("VotersRecord", fact.message)))
+        elif fact.type == KRAFT_VERSION:
+            self._machine.on_kraft_version(fact.offset, cast("KRaftVersionRecord", fact.message).kraft_version)
 
     async def start(self) -> None:
-        """Take part in the quorum. Returns when the first promise is durable; leadership comes by the listener."""
-        voters = self._machine.voters.latest
-        if not voters.is_only_voter(self._local):
-            if not len(voters):
-                raise StartupError(
-                    "no voters are known: format the directory with --standalone, or set controller.quorum.voters"
-                )
-            if not voters.is_voter(self._local):
-                raise StartupError(
-                    f"node {self._local} is not among the voters of its metadata log, {voters}: format a fresh "
-                    f"directory, or start the node that this one belongs to"
-                )
-            raise StartupError(f"a quorum of {len(voters)} voters is not supported; this release runs a quorum of one")
-        log = self.log
-        latest = log.epochs.latest_epoch
+        """Take part in the quorum, or watch it. Raises `StartupError`, `DiskError`."""
+        self._check_voters()
         stored = await self._runtime.offload.run(self._store.read)
-        effects = self._machine.on_start(
-            stored=stored,
-            log_end_offset=log.log_end_offset,
-            log_end_epoch=self._snapshot_epoch if latest is None else latest,
-        )
-        await self._carry_out_durably(effects)
+        self._on(self._machine.on_start(stored=stored, now_ms=self._now_ms()))
+        self._started.set()
 
-    async def _carry_out_durably(self, effects: list[Effect]) -> None:
-        """As `_carry_out`, for effects that begin with a promise."""
-        while effects and isinstance(promise := effects[0], PersistQuorumState):
-            self._carry_out(effects[1:])
-            write = partial(
-                self._store.write,
-                promise.election,
-                kraft_version=self._machine.kraft_version,
-                voter_ids=self._machine.voters.latest.ids,
+    def _check_voters(self) -> None:
+        """Refuse a start after which nobody could ever lead."""
+        voters, local = self._machine.voters.latest, self._local
+        own = {(endpoint.host, endpoint.port) for endpoint in self._endpoints}
+        if not len(voters) and all(address in own for address in self._bootstrap):
+            raise StartupError(
+                "no voters are known: format the directory with --standalone, or name other nodes in "
+                "controller.quorum.bootstrap.servers"
             )
-            await self._runtime.offload.run(write)
-            effects = self._machine.on_quorum_state_persisted(promise.election)
-        self._carry_out(effects)
+        if voters.is_voter(local) and not self._can_become_voter:
+            raise StartupError(
+                f"node {local.id} is a voter of the metadata quorum, but process.roles does not name the role: make it "
+                f"broker,controller again, or remove the voter from the quorum first"
+            )
+        if voters.is_voter(local) or local.id not in voters.ids:
+            return
+        if len(voters) == 1:
+            raise StartupError(
+                f"node {local} is not among the voters of its metadata log, {voters}: format a fresh directory, or "
+                f"start the node that this one belongs to"
+            )
+        _log.warning(
+            "this node is %s, but the voters are %r: it only watches the quorum until the old voter is removed and "
+            "this one added (kafka-metadata-quorum remove-controller, add-controller)",
+            local,
+            voters,
+        )
 
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case AppendControlRecords():
-                    now_ms = self._runtime.clock.wall_ms()
-                    base = self.log.log_end_offset
-                    batch = control_batch(effect.records, base_offset=base, epoch=effect.epoch, now_ms=now_ms)
-                    first, last = self._append(batch, now_ms)
-                    self._on_control_batch(batch)
-                    self._listener.on_control_batch(MetadataBatch(first, last, effect.epoch, now_ms, ()))
-                case HighWatermarkAdvanced():
-                    self.log.update_high_watermark(effect.offset)
-                    self._listener.on_high_watermark(effect.offset)
-                case LeadershipEstablished():
+    # The pump.
+
+    def _on(self, effects: list[Effect]) -> None:
+        """A fact was told, and this is what follows from it."""
+        self._queue.extend(effects)
+        self._arm()
+        if not self._pumping:
+            self._pump()
+        if self._stopping is not None and (self._machine.may_stop or self._is_alone):
+            self._stopping.set()
+
+    def _pump(self) -> None:
+        self._pumping = True
+        while self._queue and not self._closed:
+            try:
+                slow = self._carry_out(self._queue.popleft())
+            except Exception as error:
+                # The disk failed, or what is committed could not be taken in. Either way this node cannot go on.
+                self.fail(error)
+                continue
+            if slow is not None:
+                self._slow = asyncio.get_running_loop().create_task(self._await(slow), name="raft")
+                return
+        self._pumping = False
+
+    async def _await(self, slow: Coroutine[object, object, None]) -> None:
+        try:
+            await slow
+        except Exception as error:
+            self.fail(error)
+        self._slow = None
+        self._pump()
+
+    def _carry_out(self, effect: Effect) -> Coroutine[object, object, None] | None:
+        """What has to wait is returned, and everything behind it waits too."""
+        match effect:
+            case PersistQuorumState():
+                return self._persist(effect)
+            case SendRequest():
+                self._send(effect)
+            case Respond():
+                self._respond(effect.token, effect.response)
+            case RespondWithRecords():
+                return self._respond_with_records(effect)
+            case RespondWithSnapshot():
+                return self._respond_with_snapshot(effect)
+            case AppendControlRecords():
+                self._append_control(effect)
+            case AppendFetched():
+                return self._append_fetched(effect)
+            case TruncateTo():
+                assert effect.offset >= self.log.high_watermark, "what is committed is never truncated"
+                self._log.truncate_to(effect.offset)
+                self._on(self._machine.on_truncated(self.log.log_end_offset, self._now_ms()))
+            case WriteSnapshotChunk():
+                write = partial(self._log.snapshots.write_part, effect.snapshot_id, effect.position, effect.data)
+                return self._off_the_loop(write)
+            case InstallSnapshot():
+                return self._install(effect.snapshot_id)
+            case HighWatermarkAdvanced():
+                self.log.update_high_watermark(effect.offset)
+                self._listener.on_commit(self._log.take_committed(effect.offset), effect.offset)
+            case LeaderChanged():
+                self._listener.on_leader(effect.leader_id, effect.endpoint)
+            case LeadershipEstablished():
+                if self._machine.leads(effect.epoch):
                     self._listener.on_leadership(effect.epoch)
-                case Resigned():
-                    self._listener.on_resigned(effect.epoch, self._failure)
-                case PersistQuorumState():
-                    raise AssertionError("promises are carried out durably")
+            case Resigned():
+                self._listener.on_resigned(effect.epoch)
+        return None
 
-    def update_endpoints(self, endpoints: tuple[VoterEndpoint, ...]) -> None:
-        """Let the quorum know where this node's controller listens now."""
-        self._carry_out(self._machine.on_endpoints(endpoints))
+    async def _off_the_loop(self, work: partial[None]) -> None:
+        await self._runtime.offload.run(work)
+
+    async def _persist(self, effect: PersistQuorumState) -> None:
+        machine = self._machine
+        write = partial(
+            self._store.write,
+            effect.election,
+            kraft_version=machine.kraft_version,
+            voter_ids=machine.voters.latest.ids,
+        )
+        await self._runtime.offload.run(write)
 
     # Appending.
 
-    def append(self, records: Sequence[MetadataRecord]) -> MetadataBatch:
-        """Append `records` as one batch of this leader's epoch. Raises `KafkaError`; then nothing was appended."""
-        now_ms = self._runtime.clock.wall_ms()
-        builder = BatchBuilder(base_offset=self.log.log_end_offset, leader_epoch=self.epoch)
-        for record in records:
-            builder.append(now_ms, None, encode_record(record))
-        first, last = self._append(builder.build(), now_ms)
-        return MetadataBatch(first, last, self.epoch, now_ms, records)
-
-    def _append(self, batch: bytearray, now_ms: int) -> tuple[int, int]:
+    def append(self, records: Sequence[MetadataRecord], epoch: int) -> MetadataBatch:
+        """Append `records` as one batch of the leader of `epoch`. Raises `KafkaError`; then nothing was appended."""
+        if not self._machine.leads(epoch) or self._failure is not None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more.")
         try:
-            info = self.log.append(
-                memoryview(batch), read_header(batch), leader_epoch=self.epoch, now_ms=now_ms, origin=AppendOrigin.RAFT
-            )
+            batch = self._log.append(records, epoch, self._runtime.clock.wall_ms())
         except DiskError as error:
-            self._fail(error)
+            self.fail(error)
             raise
-        self._carry_out(
-            self._machine.on_appended(epoch=self.epoch, base_offset=info.first_offset, end_offset=info.last_offset + 1)
-        )
+        self._on_appended(batch)
+        return batch
+
+    def _append_control(self, effect: AppendControlRecords) -> None:
+        if self._machine.leads(effect.epoch):
+            batch, facts = self._log.append_control(effect.records, effect.epoch, self._runtime.clock.wall_ms())
+            for fact in facts:
+                self._on_control_fact(fact)
+            self._listener.on_control_batch(batch)
+            self._on_appended(batch)
+
+    def _on_appended(self, batch: MetadataBatch) -> None:
         self._schedule_flush()
-        return info.first_offset, info.last_offset
+        self._on(
+            self._machine.on_appended(
+                epoch=batch.epoch,
+                base_offset=batch.base_offset,
+                end_offset=batch.last_offset + 1,
+                now_ms=self._now_ms(),
+            )
+        )
+
+    def _append_fetched(self, effect: AppendFetched) -> Coroutine[object, object, None] | None:
+        data = effect.records if isinstance(effect.records, memoryview) else memoryview(effect.records)
+        for fact in self._log.append_fetched(data, effect.leader_epoch, self._runtime.clock.wall_ms()):
+            self._on_control_fact(fact)
+        if self._machine.must_flush:
+            return self._flush_fetched()
+        if self.log.rolled:
+            self._schedule_flush()
+        self._on(self._machine.on_fetched_appended(self.log.log_end_offset, self._now_ms()))
+        return None
+
+    async def _flush_fetched(self) -> None:
+        """The next fetch tells the leader that this voter has them, so they must be here to stay."""
+        await self._flush_to(self.log.log_end_offset)
+        if self._failure is None:
+            self._on(self._machine.on_fetched_appended(self.log.log_end_offset, self._now_ms()))
+
+    async def _install(self, snapshot: SnapshotId) -> None:
+        store = self._log.snapshots
+
+        def check() -> tuple[LoadedSnapshot, int]:
+            checkpoint, size = store.complete(snapshot)
+            return LoadedSnapshot(snapshot, checkpoint, [decode_record(value) for value in checkpoint.values]), size
+
+        try:
+            loaded, size = await self._runtime.offload.run(check)
+        except Malformed as error:
+            _log.warning("a snapshot that was fetched is of no use: %s", error)
+            self._on(self._machine.on_snapshot_rejected(snapshot, self._now_ms()))
+            return
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+        store.on_added(snapshot, size)
+        self._log.restart_after(snapshot, self._runtime.clock.wall_ms())
+        checkpoint = loaded.checkpoint
+        self._listener.on_snapshot(snapshot, checkpoint.last_contained_log_timestamp, loaded.records)
+        self._on(
+            self._machine.on_snapshot_installed(
+                snapshot,
+                voters=checkpoint.voters,
+                kraft_version=checkpoint.kraft_version,
+                now_ms=self._now_ms(),
+            )
+        )
 
     # Flushing.
 
     def _schedule_flush(self) -> None:
-        if self._flush_task is None and not self._flush_scheduled:
+        if self._flushing is None and not self._flush_scheduled:
             self._flush_scheduled = True
             # Not now: what else is appended in this turn of the loop then shares the flush.
             asyncio.get_running_loop().call_soon(self._start_flush)
 
     def _start_flush(self) -> None:
         self._flush_scheduled = False
-        if self._flush_task is None and self._failure is None and not self._stopped:
-            self._flush_task = asyncio.get_running_loop().create_task(self._flush(), name="metadata-flush")
+        if self._flushing is None and self._failure is None and not self._closed:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush(), name="metadata-flush")
 
     async def _flush(self) -> None:
+        """Until everything that was appended is durable."""
+        log = self.log
         try:
-            while self.log.recovery_point < self.log.log_end_offset:
-                flush = self.log.prepare_flush()
+            while log.recovery_point < log.log_end_offset:
+                flush = log.prepare_flush()
                 await self._runtime.offload.run(flush.run)
-                self.log.on_flushed(flush, self._runtime.clock.wall_ms())
-                self._carry_out(self._machine.on_flushed(flush.end_offset))
+                log.on_flushed(flush, self._runtime.clock.wall_ms())
+                self._on(self._machine.on_flushed(flush.end_offset, self._now_ms()))
         except Exception as error:
-            # The disk failed, or what is committed could not be taken in. Either way this node cannot go on.
-            self._fail(error)
+            self.fail(error)
         finally:
-            self._flush_task = None
+            self._flushing = None
 
-    def _fail(self, error: Exception) -> None:
-        if self._failure is None:
-            self._failure = error
-            self._carry_out(self._machine.on_disk_failed())
-
-    # Stopping.
-
-    async def stop(self) -> None:
-        """Flush what was appended, and resign. The log stays open; its owner closes it."""
-        if self._flush_scheduled:
+    async def _flush_to(self, end_offset: int) -> None:
+        while self._failure is None and self.log.recovery_point < min(end_offset, self.log.log_end_offset):
             self._start_flush()
-        if self._flush_task is not None:
-            await self._flush_task
-        self._stopped = True
-        self._carry_out(self._machine.on_stop())
+            if self._flushing is not None:
+                await asyncio.wait([self._flushing])
+
+    # Requests of others.
+
+    async def request(self, request: Message, version: int) -> Message:
+        """The machine's answer to a request that came over the wire. Raises `KafkaError` where none will come."""
+        await self._started.wait()
+        if self._closed:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This node is stopping.")
+        self._last_token = token = self._last_token + 1
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = answer
+        self._on(self._machine.on_request(token, request, self._now_ms(), version=version))
+        return await answer
+
+    def _respond(self, token: object, response: Message) -> None:
+        answer = self._waiting.pop(cast("int", token), None)
+        if answer is not None and not answer.done():
+            answer.set_result(response)
+
+    def _respond_with_records(self, effect: RespondWithRecords) -> Coroutine[object, object, None] | None:
+        span = None
+        if self.log.log_start_offset <= effect.offset <= self.log.log_end_offset:
+            span = self._log.read(effect.offset, effect.max_bytes)
+        if span is not None:
+            if not span.file.cached(span.position, span.size):
+                return self._respond_with_cold_records(effect, span)
+            effect.response.responses[0].partitions[0].records = span.file.read(span.position, span.size)
+        self._respond(effect.token, effect.response)
+        return None
+
+    async def _respond_with_cold_records(self, effect: RespondWithRecords, span: Span) -> None:
+        read = partial(span.file.read, span.position, span.size)
+        effect.response.responses[0].partitions[0].records = await self._runtime.offload.run(read)
+        self._respond(effect.token, effect.response)
+
+    async def _respond_with_snapshot(self, effect: RespondWithSnapshot) -> None:
+        read = partial(self._log.snapshots.read_bytes, effect.snapshot_id, effect.position, effect.max_bytes)
+        partition = effect.response.topics[0].partitions[0]
+        try:
+            partition.unaligned_records = await self._runtime.offload.run(read)
+        except FileNotFoundError:
+            # It went between the machine's decision and now, with the ones that nobody needs any more.
+            partition.error_code = ErrorCode.SNAPSHOT_NOT_FOUND
+        self._respond(effect.token, effect.response)
+
+    # Requests to others.
+
+    def _send(self, effect: SendRequest) -> None:
+        task = asyncio.get_running_loop().create_task(self._exchange(effect), name="raft-request")
+        self._sending[effect.correlation_id] = task
+
+    async def _exchange(self, effect: SendRequest) -> None:
+        number = effect.correlation_id
+        key = (effect.host, effect.port, type(effect.request).__name__ in _LONG_POLLS)
+        peer = self._connections.get(key)
+        if peer is None:
+            peer = self._connections[key] = self._peers.at(effect.host, effect.port)
+        try:
+            try:
+                response = await peer.send(effect.request, effect.response, timeout_ms=effect.timeout_ms)
+            except PeerLost:
+                self._unreachable[effect.node_id] = None
+                effects = self._machine.on_send_failed(number, self._now_ms())
+            except KafkaError as error:
+                effects = self._machine.on_send_failed(number, self._now_ms(), error.code)
+            else:
+                self._check_cluster(effect, response)
+                effects = self._machine.on_response(number, response, self._now_ms())
+            self._on(effects)
+            self._listener.on_heard()
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self._sending.pop(number, None)
+
+    def _check_cluster(self, effect: SendRequest, response: Message) -> None:
+        lost = self._machine.leader_id is None and self._machine.high_watermark is None
+        if lost and getattr(response, "error_code", 0) == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            raise StartupError(
+                f"{effect.host}:{effect.port} belongs to another cluster, not to {self._cluster_id}: correct "
+                f"controller.quorum.bootstrap.servers, or format this node for that cluster"
+            )
+
+    def update_endpoints(self, endpoints: tuple[VoterEndpoint, ...]) -> None:
+        """Let the quorum know where this node's controller listens now."""
+        self._on(self._machine.on_endpoints(endpoints, self._now_ms()))
+
+    def on_snapshot_taken(self, snapshot: SnapshotId) -> None:
+        self._machine.on_snapshot_taken(snapshot)
+
+    # Time.
+
+    def _arm(self) -> None:
+        deadline_ms = self._machine.next_deadline_ms
+        if deadline_ms is None or self._closed or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return  # A timer that comes too early looks again.
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._timers.after(max(0, deadline_ms - self._now_ms()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._closed:
+            return
+        now_ms = self._now_ms()
+        deadline_ms = self._machine.next_deadline_ms
+        if deadline_ms is None or deadline_ms > now_ms:
+            self._arm()
+            return
+        try:
+            self._on(self._machine.on_timer(now_ms))
+        except Exception as error:
+            self.fail(error)
+
+    # Ending.
+
+    def fail(self, error: Exception) -> None:
+        """Nothing that was asked for before happens any more: it may rest on a promise that was not kept."""
+        if self._failure is not None or self._closed:
+            return
+        self._failure = error
+        self._queue.clear()
+        self._refuse_waiting()
+        self._started.set()
+        effects = self._machine.on_disk_failed(self._now_ms())
+        self._listener.on_failed(error)
+        self._on(effects)
+
+    def _refuse_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This node is stopping."))
+                answer.exception()  # Seen, whether or not anybody still waits.
+
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """Flush what was appended, hand the leadership over, and end. The log stays open; its owner closes it."""
+        if self._closed:
+            return
+        if self._started.is_set() and self._failure is None:
+            await self._flush_to(self.log.log_end_offset)
+        if self._started.is_set() and self._failure is None and hand_over:
+            self._stopping = asyncio.Event()
+            self._unreachable.clear()
+            self._on(self._machine.on_stop(self._now_ms()))
+            try:
+                async with asyncio.timeout(self._config.request_timeout_ms / 1000):
+                    await self._stopping.wait()
+            except TimeoutError:
+                _log.info("this node led the quorum and stops, and nobody has taken over yet")
+        await self.abandon()
+
+    @property
+    def _is_alone(self) -> bool:
+        """Has every other voter been asked to take over, in vain?"""
+        return all(voter in self._unreachable for voter in self._machine.voters.latest.ids if voter != self._local.id)
+
+    async def abandon(self) -> None:
+        """End here and now."""
+        self._closed = True
+        self._queue.clear()
+        self._started.set()
+        self._refuse_waiting()
+        if self._timer is not None:
+            self._timer.cancel()
+        for peer in self._connections.values():
+            peer.close()
+        self._connections.clear()
+        sending = list(self._sending.values())
+        for task in sending:
+            task.cancel()
+        under_way = [*sending, *(task for task in (self._slow, self._flushing) if task is not None)]
+        if under_way:
+            await asyncio.wait(under_way)

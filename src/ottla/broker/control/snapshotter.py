@@ -1,4 +1,4 @@
-"""Writes snapshots of the metadata, and lets the log before them go.
+"""Writes snapshots of the metadata, and lets the log before them go. Every node does, whatever its role.
 
 A snapshot is due when enough has been appended since the last one, or enough time has passed with anything appended at
 all. It is encoded and written off the loop: the image never changes. Older snapshots, and the log before the oldest
@@ -9,9 +9,10 @@ the end of one.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from ottla.broker.control.raft_driver import RaftDriver
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, Malformed
 from ottla.metadata.images import MetadataImage
 from ottla.metadata.records import encode_record
 from ottla.metadata.snapshot import image_records
@@ -44,6 +45,7 @@ class Snapshotter:
         self._stopped = False
 
     def on_loaded(self, latest: SnapshotId | None, now_ms: int) -> None:
+        """The log goes on from `latest`, which was read from the disk or fetched."""
         self._last_offset = -1 if latest is None else latest.end_offset - 1
         self._last_bytes = 0
         self._last_ms = now_ms
@@ -68,14 +70,16 @@ class Snapshotter:
 
     async def write(self, image: MetadataImage, now_ms: int) -> SnapshotId:
         """Write a snapshot of `image` now."""
-        machine = self._raft.machine
+        machine, store = self._raft.machine, self._raft.metadata_log.snapshots
         offset, epoch, timestamp_ms = image.provenance
         snapshot = SnapshotId(offset + 1, epoch)
+        if snapshot in store.sizes:
+            return snapshot
         voters = machine.voters.at(snapshot.end_offset)
         level = machine.kraft_version
 
-        def work() -> None:
-            self._raft.snapshots.write(
+        def work() -> int:
+            return store.write(
                 snapshot,
                 encode_checkpoint(
                     (encode_record(record) for record in image_records(image)),
@@ -86,34 +90,47 @@ class Snapshotter:
                 ),
             )
 
-        size = self._raft.log.size_bytes()
-        await self._runtime.offload.run(work)
-        self._last_offset, self._last_bytes, self._last_ms = offset, size, now_ms
+        before = self._raft.log.size_bytes()
+        size = await self._runtime.offload.run(work)
+        store.on_added(snapshot, size)
+        self._last_offset, self._last_ms = offset, now_ms
         await self._clean(now_ms)
+        self._last_bytes = min(before, self._raft.log.size_bytes())
+        self._raft.on_snapshot_taken(snapshot)
         return snapshot
 
     async def _clean(self, now_ms: int) -> None:
-        log, store = self._raft.log, self._raft.snapshots
-        found = store.list()
-        total = log.size_bytes() + sum(store.size(snapshot) for snapshot in found)
-        while len(found) > 1:
-            too_big = 0 <= self._retention_bytes < total
-            too_old = 0 <= self._retention_ms < now_ms - store.read(found[0]).last_contained_log_timestamp
-            if not (too_big or too_old):
+        log, store = self._raft.log, self._raft.metadata_log.snapshots
+        run = self._runtime.offload.run
+        while len(store.sizes) > 1:
+            oldest, following = list(store.sizes)[:2]
+            if not await self._is_too_much(oldest, now_ms):
                 break
-            oldest = found.pop(0)
-            before = log.size_bytes()
+            if following.end_offset > log.high_watermark or next(iter(store.sizes)) != oldest:
+                return
             try:
                 # The log first: a snapshot must not go while the log still begins with it.
-                log.advance_log_start(found[0].end_offset)
+                log.advance_log_start(following.end_offset)
                 log.delete_expired(now_ms)
                 log.delete_detached(now_ms)
             except KafkaError:
                 return
-            total -= before - log.size_bytes() + store.size(oldest)
-            store.remove(oldest)
+            store.on_removed(oldest)
+            await run(partial(store.remove, oldest))
         for remove in log.begin_removal(now_ms):
-            remove()
+            await run(remove)
+
+    async def _is_too_much(self, oldest: SnapshotId, now_ms: int) -> bool:
+        store = self._raft.metadata_log.snapshots
+        if 0 <= self._retention_bytes < self._raft.log.size_bytes() + sum(store.sizes.values()):
+            return True
+        if self._retention_ms < 0:
+            return False
+        try:
+            checkpoint = await self._runtime.offload.run(partial(store.read, oldest))
+        except Malformed:
+            return True  # Nobody can use it.
+        return self._retention_ms < now_ms - checkpoint.last_contained_log_timestamp
 
     async def stop(self) -> None:
         self._stopped = True

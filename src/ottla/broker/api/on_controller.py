@@ -1,0 +1,30 @@
+"""Whatever only the active controller decides, on the controller's listener: all of `Controller.METHODS`.
+
+Brokers and other controllers send here, and so do admin clients that were given controllers to bootstrap from
+(KIP-919). A node that is not the active controller says NOT_CONTROLLER, and whoever asked finds the one that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ottla.broker.api.refusals import refusal
+from ottla.broker.context import Context
+from ottla.errors import KafkaError
+from ottla.wire.message import Message
+
+
+def handle(context: Context, request: Message) -> Message | Awaitable[Message]:
+    try:
+        # In this very turn, so that requests which come together share a flush.
+        deciding = context.services.control.submit_request(request, context.requester)
+    except KafkaError as error:
+        return refusal(request, error, context.api_version)
+    return _answer(context, request, deciding)
+
+
+async def _answer(context: Context, request: Message, deciding: Awaitable[Message]) -> Message:
+    try:
+        return await deciding
+    except KafkaError as error:
+        return refusal(request, error, context.api_version)

@@ -1,0 +1,201 @@
+"""One connection to another node, without the connection: which request each arriving byte answers.
+
+Sans I/O. Whoever drives it (`network_peer.py`) sends what `hello` and `ask` return, puts what arrives into `get_buffer`
+and hears from `on_received` what it meant. A connection begins with ApiVersions, so that every request goes out in the
+newest version that both sides speak; answers come in the order of the requests, and each must carry its request's
+correlation id. Anything else is `Malformed`, after which the connection is of no use.
+
+    greeting → open: Ready is returned, and `ask` may be called
+
+A peer is another node of the cluster, but its word is not trusted further than a client's: a frame has a greatest size,
+and a response a greatest number of elements. A frame that came whole is copied out of the buffer that all small ones
+share; of a larger one the rest is received where it stays, so that the records of a fetch are views of the bytes as
+they came.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from struct import Struct
+from typing import Generic, NamedTuple, TypeVar
+
+from ottla.errors import ErrorCode, KafkaError, Malformed
+from ottla.wire.apis import API_VERSIONS, APIS, Api
+from ottla.wire.frames import LENGTH_SIZE, read_response_header, request_frame
+from ottla.wire.message import Message
+
+T = TypeVar("T")
+
+SCRATCH_BYTES = 32 * 1024
+FRAME_BYTES_MAX = 256 * 1024 * 1024
+"""Larger than any answer: a fetch is bounded by its request, or by the largest batch that a topic takes."""
+
+ELEMENTS_MAX = 1_000_000
+"""Elements of all arrays of a response together: a fetch has one a partition, and one an aborted transaction."""
+
+_LENGTH = Struct(">i").unpack_from
+_UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+_CORRELATION_IDS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """These bytes go to the peer."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The peer has said which versions it speaks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Generic[T]):
+    """The response to what was asked with `token`."""
+
+    token: T
+    response: Message
+
+
+class _Question(NamedTuple, Generic[T]):
+    correlation_id: int
+    api: Api
+    version: int
+    response: type[Message]
+    token: T | None
+    """None for the greeting, whose answer stays here."""
+
+
+class Conversation(Generic[T]):
+    """`T` is what the driver knows a request by."""
+
+    def __init__(self, client_id: str, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._client_id = client_id
+        self._frame_bytes_max = frame_bytes_max
+        self._questions: deque[_Question[T]] = deque()
+        self._versions: dict[int, tuple[int, int]] | None = None
+        self._correlation_id = 0
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._scratch_end = 0
+        self._frame = memoryview(b"")
+        """The frame that is larger than what has come of it; its bytes go where they will be read."""
+        self._frame_end = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._versions is not None
+
+    @property
+    def unanswered(self) -> list[T]:
+        """The tokens of what was asked and is not answered, oldest first."""
+        return [question.token for question in self._questions if question.token is not None]
+
+    # Asking.
+
+    def hello(self) -> bytes:
+        """The greeting, which opens every connection."""
+        return self._greet(APIS[API_VERSIONS].last_version)
+
+    def ask(self, request: Message, response: type[Message], token: T, *, max_version: int = 1000) -> bytes:
+        """What to send. Raises `KafkaError` (UNSUPPORTED_VERSION) where there is no version that both sides speak, or
+        where that version cannot say what the request has to say; then nothing was asked."""
+        version = self.version_of(request, max_version)
+        return self._frame_of(request, version, response, token)
+
+    def version_of(self, request: Message, max_version: int = 1000) -> int:
+        assert self._versions is not None, "the peer has not answered the greeting"
+        assert request.API_KEY is not None
+        api = APIS[request.API_KEY]
+        low, high = self._versions.get(api.key, (0, -1))
+        version = min(high, api.last_version, max_version)
+        if version < max(low, api.first_version):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"The peer does not serve {api.name} in a version from {api.first_version} "
+                f"to {min(api.last_version, max_version)}.",
+            )
+        return version
+
+    def _greet(self, version: int) -> bytes:
+        from ottla import __version__
+        from ottla.wire.messages.api_versions_request import ApiVersionsRequest
+        from ottla.wire.messages.api_versions_response import ApiVersionsResponse
+
+        request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
+        return self._frame_of(request, version, ApiVersionsResponse, None)
+
+    def _frame_of(self, request: Message, version: int, response: type[Message], token: T | None) -> bytes:
+        assert request.API_KEY is not None
+        frame = request_frame(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version))
+        question = _Question(self._correlation_id, APIS[request.API_KEY], version, response, token)
+        self._questions.append(question)
+        self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
+        return frame
+
+    # Hearing.
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes are to be put; never empty."""
+        if len(self._frame):
+            return self._frame[self._frame_end :]
+        return self._scratch[self._scratch_end :]
+
+    def on_received(self, size: int) -> list[Answer[T] | Send | Ready]:
+        """`size` bytes have come into the buffer last given. Raises `Malformed`."""
+        if len(self._frame):
+            self._frame_end += size
+            if self._frame_end < len(self._frame):
+                return []
+            frame, self._frame, self._frame_end = self._frame, memoryview(b""), 0
+            return self._read(frame)
+        heard: list[Answer[T] | Send | Ready] = []
+        end = self._scratch_end + size
+        position = 0
+        while end - position >= LENGTH_SIZE:
+            (length,) = _LENGTH(self._scratch, position)
+            if not LENGTH_SIZE <= length <= self._frame_bytes_max:
+                raise Malformed(f"a response of {length} bytes")
+            stop = position + LENGTH_SIZE + length
+            if stop > end:
+                self._frame = memoryview(bytearray(length))
+                self._frame_end = end - position - LENGTH_SIZE
+                self._frame[: self._frame_end] = self._scratch[position + LENGTH_SIZE : end]
+                position = end
+                break
+            heard += self._read(memoryview(bytes(self._scratch[position + LENGTH_SIZE : stop])))
+            position = stop
+        self._scratch_end = end - position
+        if position and self._scratch_end:
+            self._scratch[: self._scratch_end] = bytes(self._scratch[position:end])
+        return heard
+
+    def _read(self, frame: memoryview) -> list[Answer[T] | Send | Ready]:
+        if not self._questions:
+            raise Malformed("an answer to nothing")
+        question = self._questions[0]
+        head = read_response_header(frame, question.api.response_header_version(question.version) == 1)
+        if head.correlation_id != question.correlation_id:
+            raise Malformed(f"answer {head.correlation_id} where {question.correlation_id} is due")
+        version = question.version
+        body = head.body_position
+        if question.token is None and frame[body : body + 2] == _UNSUPPORTED_VERSION:
+            version = 0  # A peer that does not know our version says which it knows in the oldest one (KIP-511).
+        response, _ = question.response.read(frame, head.body_position, version, ELEMENTS_MAX)
+        self._questions.popleft()
+        if question.token is not None:
+            return [Answer(token=question.token, response=response)]
+        return self._on_versions(response, question.version)
+
+    def _on_versions(self, response: Message, asked: int) -> list[Answer[T] | Send | Ready]:
+        from ottla.wire.messages.api_versions_response import ApiVersionsResponse
+
+        assert isinstance(response, ApiVersionsResponse)
+        versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION and asked:
+            return [Send(data=self._greet(max(0, min(asked - 1, versions.get(API_VERSIONS, (0, 0))[1]))))]
+        if response.error_code:
+            raise Malformed(f"the greeting is answered with error {response.error_code}")
+        self._versions = versions
+        return [Ready()]

@@ -1,0 +1,185 @@
+"""`ottla up --nodes 3` as a person meets it: one command, one line, and three processes of which any may be killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.cluster.harness import QUICK
+
+READY = re.compile(r"ready: ((?:127\.0\.0\.1:\d+,){2}127\.0\.0\.1:\d+) in [\d.]+ s")
+
+
+class Up:
+    """The command, running."""
+
+    def __init__(self, directory: Path, *arguments: str, port: int = 0) -> None:
+        self.data = directory / "data"
+        self.log = directory / "stderr.txt"
+        directory.mkdir(parents=True, exist_ok=True)
+        settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+        command = [sys.executable, "-m", "ottla.cli", "up", "--nodes", "3", "--port", str(port)]
+        with self.log.open("a") as stderr:
+            self.process = subprocess.Popen(
+                [*command, "--data", str(self.data), *settings, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env={**os.environ, "TMPDIR": str(directory)},
+            )
+
+    def wait_ready(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = READY.fullmatch(line.strip())
+        assert found is not None, f"it said {line!r} and then:\n{self.log.read_text()}"
+        return found[1]
+
+    def pid_of(self, node_id: int) -> int:
+        return int((self.data / f"node-{node_id}.pid").read_text())
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        status = self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+
+@contextmanager
+def up(directory: Path, *arguments: str, port: int = 0) -> Iterator[tuple[Up, str]]:
+    running = Up(directory, *arguments, port=port)
+    try:
+        yield running, running.wait_ready()
+    finally:
+        if running.process.poll() is None:
+            running.stop()
+
+
+def produce(bootstrap: str, value: bytes) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "message.timeout.ms": 30_000,
+            "retry.backoff.ms": 50,
+            "enable.metrics.push": False,
+        }
+    )
+    failures: list[object] = []
+    producer.produce("t", value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(35) == 0
+    assert failures == []
+
+
+def is_alive(pid: int) -> bool:
+    """Does it run? A process that nobody has asked about since it ended does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_one_command_one_line_three_nodes(tmp_path: Path) -> None:
+    with up(tmp_path) as (running, bootstrap):
+        assert len(set(bootstrap.split(","))) == 3
+        produce(bootstrap, b"hello")
+        pids = [running.pid_of(node_id) for node_id in (1, 2, 3)]
+        assert all(is_alive(pid) for pid in pids)
+        assert running.stop(signal.SIGINT) == 0
+        assert not any(is_alive(pid) for pid in pids)
+        assert running.log.read_text() == ""
+
+
+def test_a_killed_node_is_one_sentence_and_the_others_go_on(tmp_path: Path) -> None:
+    with up(tmp_path) as (running, bootstrap):
+        produce(bootstrap, b"before")
+        os.kill(running.pid_of(2), signal.SIGKILL)
+        produce(bootstrap, b"after")
+        deadline = time.monotonic() + 10
+        while not running.log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        lines = running.log.read_text().splitlines()
+        assert len(lines) == 1
+        assert "node 2 was killed by SIGKILL. The others go on" in lines[0]
+        assert f"ottla node {running.data}/node-2.properties" in lines[0]
+        # And that command brings it back.
+        again = subprocess.Popen(
+            [sys.executable, "-m", "ottla.cli", "node", str(running.data / "node-2.properties")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert again.stdout is not None
+        assert again.stdout.readline().startswith("ready: ")
+        again.terminate()
+        assert again.wait(30) == 0
+        again.stdout.close()
+        assert running.stop() == 0
+
+
+def test_the_same_data_is_the_same_cluster_again(tmp_path: Path) -> None:
+    with up(tmp_path) as (running, bootstrap):
+        produce(bootstrap, b"one")
+        identity = (running.data / "node-3" / "meta.properties").read_text()
+        assert running.stop() == 0
+    with up(tmp_path) as (running, bootstrap):
+        produce(bootstrap, b"two")
+        assert (running.data / "node-3" / "meta.properties").read_text() == identity
+        assert running.stop() == 0
+
+
+def test_ports_are_those_that_were_promised(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1] % 20_000 + 20_000
+    with up(tmp_path, "--ephemeral", port=port) as (running, bootstrap):
+        assert bootstrap == ",".join(f"127.0.0.1:{port + n}" for n in range(3))
+        for n in range(3):
+            socket.create_connection(("127.0.0.1", port + 1000 + n), timeout=5).close()
+        assert running.stop() == 0
+        assert not running.data.exists()
+
+
+def test_a_port_in_use_is_one_sentence_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        running = Up(tmp_path, port=port - 1)
+        assert running.wait() == 1
+    lines = running.log.read_text().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"ottla: node 2: Port {port} ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_nodes_do_not_outlive_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    running = Up(tmp_path, "--ephemeral")
+    running.wait_ready()
+    children = _children_of(running.process.pid)
+    assert len(children) == 3
+    running.process.send_signal(number)
+    running.wait()
+    deadline = time.monotonic() + 30
+    while any(is_alive(pid) for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(pid) for pid in children)
+
+
+def _children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
