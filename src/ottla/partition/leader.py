@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
-from ottla.partition.replica import FollowerProgress, Heard, LiveBroker
+from ottla.partition.replica import NEVER, FollowerProgress, Heard, LiveBroker
 
 _NOTHING: tuple[Effect, ...] = ()
 
@@ -27,6 +27,19 @@ _AWAIT_METADATA = frozenset(
 """The partition has moved on without us. What became of the proposal is not known, so it stays in flight until the
 metadata says more: to roll it back could leave a member of the in-sync set out of the count (KIP-497)."""
 
+_NOBODY_ACTED = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+"""The request was turned away as a whole. After any other failure the controller may have got it, or may yet get it."""
+
+COPY_MS_MAX = 5_000
+"""How long a request whose answer was given up may be on its way before the controller acts on it."""
+
 
 @dataclass(slots=True, kw_only=True)
 class PartitionLeader:
@@ -44,6 +57,10 @@ class PartitionLeader:
         committed ── a follower caught up, or fell behind ──▶ in flight (`pending`)
         in flight ── answered, or the metadata has news ──▶ committed
         in flight ── the controller cannot say ──▶ in flight, proposed again or until the metadata has news
+
+    A proposal that was made more than once is a trap. The controller refuses one copy, because a broker is fenced for a
+    moment, and accepts another that comes late, when the broker is back. So a refusal of what may still be on its way
+    does not roll back; it is asked again until no copy can be left.
     """
 
     replica_id: int
@@ -68,6 +85,8 @@ class PartitionLeader:
     """All replicas but ourselves, in the order of the assignment."""
     pending: ProposeIsr | None = field(init=False, default=None)
     """The change that the controller has been asked for. One at a time."""
+    copies_until_ms: int = field(init=False, default=NEVER)
+    """Until then it may get another copy of it."""
     maximal_isr: frozenset[int] = field(init=False)
     """Derived: the committed in-sync set, and the replicas that a change in flight adds. What it removes still counts,
     since the controller may refuse."""
@@ -183,10 +202,14 @@ class PartitionLeader:
             self._commit(frozenset(isr))
             return self._advance(now_ms)
         if error in _NOT_APPLIED:
+            if proposal.joining and now_ms < self.copies_until_ms:
+                return (proposal,)
             self._commit(self.isr)
             return self._advance(now_ms)
         if error in _AWAIT_METADATA:
             return _NOTHING
+        if error not in _NOBODY_ACTED:
+            self.copies_until_ms = now_ms + COPY_MS_MAX
         return (proposal,)
 
     def on_partition(
@@ -272,6 +295,7 @@ class PartitionLeader:
     def _commit(self, isr: frozenset[int]) -> None:
         self.isr = isr
         self.pending = None
+        self.copies_until_ms = NEVER
         self._derive()
 
     def _derive(self) -> None:
