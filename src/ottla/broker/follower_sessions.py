@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.broker.fetch_sessions import NO_WATERMARK, FetchPartition, FetchSession, PartitionKey, Wanted
+from ottla.broker.fetch_sessions import FetchPartition, FetchSession
 from ottla.broker.hosted import HostedPartition
 from ottla.partition import Heard
+from ottla.wire.fetch_codec import NO_WATERMARK, PartitionKey, Wanted
 
 
 class WaitingFetch(Protocol):
