@@ -15,6 +15,7 @@ from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
 from ottla.sim.checkers.histories import HistoryChecker
 from ottla.sim.checkers.ledger import Ledger
+from ottla.sim.checkers.liveness import choose_core, unmet
 from ottla.sim.checkers.metadata import MetadataChecker
 from ottla.sim.checkers.quorum import QuorumChecker
 from ottla.sim.checkers.replicas import ReplicaChecker
@@ -34,6 +35,8 @@ from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 TOPIC = "orders"
 START_PATIENCE_S = 60.0
 HEAL_PATIENCE_S = 90.0
+STABLE_S = 3.0
+"""How long a core has to work, without another election, before that is believed."""
 
 
 @dataclass(slots=True)
@@ -85,6 +88,10 @@ class Simulation:
         self.places = [TopicPartition(TOPIC, index) for index in range(options.partitions)]
         self.history = History()
         self.failure: Violation | None = None
+        self.unmet: list[str] = []
+        """What liveness still waits for."""
+        self.abandoned: dict[int, None] = {}
+        """Machines that nobody starts again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: dict[SimLoop, Machine] = {}
         self._build_clients(Random(f"{seed}/clients"))
@@ -181,11 +188,16 @@ class Simulation:
         self.workload.start(ends)
         self.faults.start()
         self._pass(ends)
+        core = list(self.cluster.machines.values())
+        if self.options.mode is Mode.LIVENESS and not self.faults.tampered:
+            chosen = choose_core(self.cluster, self.places, self.options.min_isr, Random(f"{self.options.seed}/core"))
+            core = core if chosen is None else chosen
         self.faults.stop()
+        self.heal(core)
+        self._until(self._come_to_life(core), HEAL_PATIENCE_S, f"{_names(core)} work after they were healed")
         self.workload.stop()
-        self.heal()
-        self._until(self._settle(), HEAL_PATIENCE_S, "the cluster works again after everything was healed")
-        self._until(self._read_all(), HEAL_PATIENCE_S, "everything could be read after all was healed")
+        self._until(self._settle(), HEAL_PATIENCE_S, f"{_names(core)} answer every client after they were healed")
+        self._until(self._read_all(), HEAL_PATIENCE_S, f"everything can be read from {_names(core)}")
         self.replicas.at_end()
         self.quorum.at_end()
         self.histories.at_end(may_lose=False)
@@ -202,7 +214,8 @@ class Simulation:
         self._pass(self.scheduler.now + patience_s)
         if not task.done():
             task.cancel()
-            raise Violation("L0", f"waited {patience_s:.0f} s in vain: {what}")
+            why = f" ({'; '.join(self.unmet)})" if self.unmet else ""
+            raise Violation("L0", f"waited {patience_s:.0f} s in vain: {what}{why}")
         if not task.result():
             raise Violation("L0", f"it is not so that {what}")
 
@@ -211,11 +224,14 @@ class Simulation:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def heal(self) -> None:
-        """Everything is whole again, and every node is started."""
-        self.trace.note("simulation", "heals everything")
+    def heal(self, core: list[Machine]) -> None:
+        """The core is whole again, and all of it is started; what is outside stays broken for good."""
+        self.trace.note("simulation", f"heals {_names(core)}")
         self.fabric.heal_all()
         for machine in self.cluster.machines.values():
+            if machine not in core:
+                self._break_for_good(machine, core)
+        for machine in core:
             volume = machine.volume
             volume.faults.read_errors = volume.faults.write_errors = volume.faults.sync_errors = 0.0
             volume.faults.full = False
@@ -227,6 +243,44 @@ class Simulation:
             machine.resume()
             if machine.process is None:
                 machine.start()
+
+    def _break_for_good(self, machine: Machine, core: list[Machine]) -> None:
+        random = machine.random
+        others = [other.name for other in core]
+        match random.randrange(5):
+            case 0:
+                machine.crash()
+                self.abandoned[machine.id] = None
+            case 1:
+                machine.pause()
+            case 2:  # It is heard, and hears nothing: the classic maker of elections.
+                for other in others:
+                    self.fabric.cut(other, machine.name)
+            case 3:
+                for other in others:
+                    self.fabric.cut(machine.name, other)
+            case 4:
+                for other in others:
+                    self.fabric.cut(machine.name, other)
+                    self.fabric.cut(other, machine.name)
+        self.trace.note(machine.name, "stays broken")
+
+    async def _come_to_life(self, core: list[Machine]) -> bool:
+        """Wait until all that a core must do is so, nobody repairs anything any more, and it stays so for a while."""
+        since: float | None = None
+        elections = self.quorum.elections
+        while True:
+            self.unmet = unmet(self.cluster, core, self.places)
+            if self.faults.tampered:
+                self.unmet.append(f"{list(self.faults.tampered)} are damaged")
+            if self.unmet or self.quorum.elections != elections:
+                since = None
+                elections = self.quorum.elections
+            elif since is None:
+                since = self.scheduler.now
+            elif self.scheduler.now - since >= STABLE_S:
+                return True
+            await self._final.sleep(0.25)
 
     def forgive(self, machine: Machine, *, damaged: bool = False) -> None:
         """What was on this disk was spoiled on purpose, and is `damaged` until somebody repairs it."""
@@ -307,10 +361,12 @@ class Simulation:
                 self.quorum.after_step(machine)
                 moved = self.metadata.after_step(machine) or moved
             if moved and self.metadata.moved:
-                for place in self.metadata.moved:
+                for place, before, after in self.metadata.moved:
                     ledger = self._ledger_of(place)
                     if ledger is not None:
                         self.replicas.check_candidates(place, ledger)
+                    if before is not None and before is not after:
+                        self.replicas.on_isr_changed(place, before, after)
             if world in touched:
                 self.histories.after_step()
         except Violation as violation:
@@ -344,7 +400,7 @@ class Simulation:
         """A process that ended by itself is started again, as a supervisor does."""
         if process.failure is not None and not isinstance(process.failure, StartupError | KafkaError | OSError):
             self._fail(Violation("BUG", f"{machine.name} stopped itself: {process.failure!r}{_where(process.failure)}"))
-        if process.failure is not None or not self.faults.is_due(machine):
+        if machine.id not in self.abandoned and (process.failure is not None or not self.faults.is_due(machine)):
             self.scheduler.world.call_later(1.0, machine.start)
 
     def _counts(self) -> dict[str, int]:
@@ -365,6 +421,10 @@ class Simulation:
             "snapshot loads": self.quorum.snapshot_loads,
             "voter changes": self.quorum.voter_changes,
         }
+
+
+def _names(machines: list[Machine]) -> str:
+    return ", ".join(machine.name for machine in machines)
 
 
 def _where(error: BaseException | None) -> str:

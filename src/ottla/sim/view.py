@@ -126,3 +126,22 @@ def quorum_is_whole(cluster: Cluster) -> bool:
                 for each in controllers
             )
     return False
+
+
+def voters(cluster: Cluster) -> tuple[int, ...]:
+    """The voters of the quorum, as the newest of those who run know them."""
+    newest: tuple[int, tuple[int, ...]] = (-1, ())
+    for machine in cluster.machines.values():
+        node = machine.node
+        if node is not None and node._control is not None:
+            raft = node._control.raft
+            newest = max(newest, (raft.log.log_end_offset, raft.machine.voters.latest.ids))
+    return newest[1] or tuple(machine.id for machine in cluster.controllers)
+
+
+def uncommitted_voters(machine: Machine) -> bool:
+    node = machine.node
+    if node is None or node._control is None:
+        return False
+    raft = node._control.raft.machine
+    return raft.high_watermark is not None and raft.voters.latest_offset >= raft.high_watermark

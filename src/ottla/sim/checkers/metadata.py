@@ -21,8 +21,8 @@ class MetadataChecker:
         self.elections = 0
         self.shrinks = 0
         self.growths = 0
-        self.moved: list[TopicPartition] = []
-        """Partitions that changed in the last look."""
+        self.moved: list[tuple[TopicPartition, PartitionImage | None, PartitionImage]] = []
+        """Partitions that may have changed in the last look: what they were and what they are."""
 
     def after_step(self, machine: Machine) -> bool:
         """True if there is newer metadata than before."""
@@ -52,7 +52,7 @@ class MetadataChecker:
                     place = TopicPartition(topic.name, index)
                     self._check(place, partition, known_partition, image)
                     self._partitions[bytes(topic.topic_id), index] = partition
-                    self.moved.append(place)
+                    self.moved.append((place, known_partition, partition))
 
     def _check(
         self, place: TopicPartition, partition: PartitionImage, before: PartitionImage | None, image: MetadataImage

@@ -38,9 +38,23 @@ class Batch(NamedTuple):
 
 
 class Mirror:
-    __slots__ = ("_file", "_position", "_segment", "batches", "end", "log", "path", "start", "volume", "where")
+    __slots__ = (
+        "_damaged",
+        "_file",
+        "_position",
+        "_segment",
+        "batches",
+        "end",
+        "log",
+        "path",
+        "start",
+        "volume",
+        "where",
+    )
 
-    def __init__(self, log: Log, volume: Volume, where: str) -> None:
+    def __init__(self, log: Log, volume: Volume, where: str, *, damaged: bool = False) -> None:
+        """What cannot be read of a `damaged` log is passed over."""
+        self._damaged = damaged
         self.log = log
         self.volume = volume
         self.where = where
@@ -99,7 +113,7 @@ class Mirror:
                 break
             self._open(bases[at])
         self.end = self.log.log_end_offset
-        if self.batches and self.batches[-1].next != self.end:
+        if self.batches and self.batches[-1].next != self.end and not self._damaged:
             raise Violation("A22", f"{self.where} ends at {self.end}, but its last batch is {self.batches[-1]}")
 
     def _open(self, base: int) -> None:
@@ -120,9 +134,12 @@ class Mirror:
             try:
                 header = read_header(content, position)
             except Malformed as error:
+                if self._damaged:
+                    position = end
+                    break
                 raise Violation("E1", f"{self.where} has no batch at {position} of {path}: {error}") from None
             base = header.base_offset
-            if base < expected:
+            if base < expected and not self._damaged:
                 raise Violation("A22", f"{self.where}: a batch at {base} follows one that ends at {expected}")
             size = header.batch_length + 12
             expected = base + header.last_offset_delta + 1

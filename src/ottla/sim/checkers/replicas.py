@@ -7,10 +7,11 @@ of the last look; only what moved is looked into.
 from __future__ import annotations
 
 from ottla.broker.hosted import HostedPartition
-from ottla.broker.services import Services
+from ottla.log import files
 from ottla.log.log import Log
+from ottla.metadata.images import PartitionImage
 from ottla.model import METADATA_TOPIC, TopicPartition
-from ottla.records import crc_is_valid
+from ottla.records import crc_is_valid, read_header
 from ottla.sim import view
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Mirror, durable_end
@@ -97,14 +98,6 @@ class ReplicaChecker:
         services = process.node._services
         if services is None:
             return
-        try:
-            self._look_at_all(machine, process, services)
-        except Violation as violation:
-            # What lies on a damaged disk cannot be held against anybody.
-            if machine.id not in self._damaged or violation.invariant not in ("E1", "A22"):
-                raise
-
-    def _look_at_all(self, machine: Machine, process: Process, services: Services) -> None:
         watches = self._watches.get(process)
         if watches is None:
             watches = self._watches[process] = {}
@@ -149,7 +142,9 @@ class ReplicaChecker:
         if ledger is None:
             ledger = self.ledgers[key] = Ledger(str(place))
         where = f"{place} on {machine.name}"
-        watch = Watch(place, log, hosted, ledger, Mirror(log, machine.volume, where), where)
+        watch = Watch(
+            place, log, hosted, ledger, Mirror(log, machine.volume, where, damaged=machine.id in self._damaged), where
+        )
         watch.end = watch.mirror.end
         remains = self._remains.pop((machine.id, log.directory), None)
         if machine.id in self._damaged:
@@ -175,16 +170,20 @@ class ReplicaChecker:
             if watch.place == METADATA and changed < watch.high_watermark and start == watch.start:
                 raise Violation("B9", f"{watch.where} was cut at {changed}, below its high watermark")
             watch.noted = watch.committed = 0
+            watch.end = end
+            self.check_candidates(watch.place, watch.ledger)
         elif gone > 0:
             watch.noted = max(0, watch.noted - gone)
             watch.committed = max(0, watch.committed - gone)
         watch.end, watch.start = end, start
-        if watch.noted < len(mirror.batches):
+        if watch.noted < len(mirror.batches) and machine.id not in self._damaged:
             self._note(watch)
         leader = watch.hosted.leader if watch.hosted is not None else None
         if leader is not watch.leader:
             watch.leader = leader
             if leader is not None:
+                if watch.hosted is not None and watch.hosted.following is not None:
+                    raise Violation("A21", f"{watch.where} leads, and copies from {watch.hosted.following}")
                 self._on_leadership(machine, watch)
         if high_watermark != watch.high_watermark:
             watch.high_watermark = high_watermark
@@ -225,6 +224,13 @@ class ReplicaChecker:
                 f"{watch.where} follows, and its high watermark {watch.high_watermark} is beyond what any leader "
                 f"has committed ({before})",
             )
+        for replica, follower in leader.followers.items():
+            if replica in leader.maximal_isr and follower.log_end < watch.high_watermark:
+                raise Violation(
+                    "A9",
+                    f"{watch.where} moved the high watermark to {watch.high_watermark}, and node {replica}, in sync or "
+                    f"about to be, is known to end at {follower.log_end}",
+                )
         if len(leader.isr) < leader.effective_min_isr:
             raise Violation(
                 "A8",
@@ -275,6 +281,40 @@ class ReplicaChecker:
                     f"ends at {hosted.log.log_end_offset}, where {ledger.end} is committed",
                 )
 
+    def on_isr_changed(self, place: TopicPartition, before: PartitionImage, after: PartitionImage) -> None:
+        """A3, A18 and A19, as far as the leader that the metadata names can still be asked."""
+        machine = self._cluster.machines.get(after.leader)
+        hosted = None if machine is None else view.hosted(machine, place)
+        leader = None if hosted is None else hosted.leader
+        if leader is None or leader.leader_epoch != after.leader_epoch:
+            return
+        if len(leader.isr) >= leader.effective_min_isr and not {*after.isr, *after.elr} <= leader.maximal_isr:
+            raise Violation(
+                "A3",
+                f"{place}: isr {after.isr} and elr {after.elr} may be elected, and the leader counts only "
+                f"{sorted(leader.maximal_isr)}",
+            )
+        if before.leader_epoch != after.leader_epoch:
+            return
+        image = view.newest_image(self._cluster)
+        for replica in after.isr:
+            follower = leader.followers.get(replica)
+            if replica in before.isr or follower is None:
+                continue
+            registered = image.broker(replica)
+            if registered is None or follower.broker_epoch not in (-1, registered.epoch):
+                raise Violation(
+                    "A18",
+                    f"{place}: node {replica} joined the isr with the epoch {follower.broker_epoch}, and is registered "
+                    f"with {None if registered is None else registered.epoch}",
+                )
+            if follower.log_end < leader.start_offset:
+                raise Violation(
+                    "A19",
+                    f"{place}: node {replica} joined the isr at {follower.log_end}, and the epoch began at "
+                    f"{leader.start_offset}",
+                )
+
     # Storage.
 
     def _check_recovery_point(self, machine: Machine, watch: Watch) -> None:
@@ -296,10 +336,23 @@ class ReplicaChecker:
         if not machine.last_end_clean:
             self.unclean_restarts += 1
         for watch in (watches or {}).values():
-            if watch.log.directory and not watch.log.offline:
+            if process.clean:
+                self._check_clean_close(machine, watch)
+            elif not watch.log.offline:
                 watch.mirror.update()
-                durable = durable_end(machine.volume, watch.mirror.batches)
-                self._remains[machine.id, watch.log.directory] = Remains(watch, power, durable)
+            else:
+                continue
+            durable = durable_end(machine.volume, watch.mirror.batches)
+            self._remains[machine.id, watch.log.directory] = Remains(watch, power, durable)
+
+    def _check_clean_close(self, machine: Machine, watch: Watch) -> None:
+        """E5: the marker of a clean shutdown says that everything is on the disk."""
+        directory = watch.log.directory.rpartition("/")[0]
+        if machine.id in self._damaged or machine.volume.find(f"{directory}/{files.CLEAN_SHUTDOWN}") is None:
+            return
+        batches = watch.mirror.batches
+        if batches and durable_end(machine.volume, batches) < batches[-1].next:
+            raise Violation("E5", f"{watch.where} was closed cleanly, and would lose records with the power")
 
     def _check_recovery(self, machine: Machine, watch: Watch, remains: Remains) -> None:
         """E1 and E2: the recovered log is a prefix of what was written, and nothing that was synced is missing."""
@@ -350,9 +403,22 @@ class ReplicaChecker:
         """E1 and E7, of every batch."""
         self._check_checksums(watch)
         epochs: list[tuple[int, int]] = []
+        producers: dict[int, tuple[int, int]] = {}
         for batch in watch.mirror.batches:
+            if batch.producer_id >= 0:
+                header = read_header(batch.file.content, batch.position)
+                producers[batch.producer_id] = (header.producer_epoch, header.last_sequence)
             if not epochs or batch.epoch > epochs[-1][0]:
                 epochs.append((batch.epoch, batch.base))
         known = [(epoch, start) for epoch, start in watch.log.epochs.entries if start < watch.end]
         if [epoch for epoch, _ in known] != [epoch for epoch, _ in epochs] or known[1:] != epochs[1:]:
             raise Violation("E7", f"{watch.where}: the epochs are {epochs}, and the cache says {known}")
+        states = watch.log.producers.entries
+        for producer, expected in producers.items():
+            entry = states.get(producer)
+            if entry is not None and (entry.epoch, entry.last_sequence) != expected:
+                raise Violation(
+                    "D2",
+                    f"{watch.where}: producer {producer} wrote (epoch, sequence) {expected} last, and the table says "
+                    f"{(entry.epoch, entry.last_sequence)}",
+                )

@@ -122,7 +122,7 @@ def _tamper(faults: Faults, random: Random, what: str, change: Callable[[FileNod
             faults.simulation.forgive(machine, damaged=True)
     faults.restart_later(machine, downtime(random))
     # Sooner or later somebody notices, and has the replicas of this machine copied anew.
-    faults.lasting(random.uniform(5.0, 20.0), lambda: _repair(faults, machine))
+    faults.spawn(_repair(faults, machine, random.uniform(5.0, 20.0)))
     return True
 
 
@@ -155,10 +155,15 @@ def _shorten(node: FileNode, random: Random) -> bool:
     return True
 
 
-def _repair(faults: Faults, machine: Machine) -> None:
-    """Throw this machine's replicas away; it copies them from the others."""
+async def _repair(faults: Faults, machine: Machine, seconds: float) -> None:
+    """Throw this machine's replicas away; it copies them from the others, who must have all of them."""
+    sleep = faults.simulation.admin.sleep
+    await sleep(seconds)
+    while not view.others_have_everything(faults.cluster, machine) or not faults.may_crash(machine):
+        await sleep(0.5)
     if machine.id not in faults.tampered:
         return
+    faults.spoiled[machine.id] = faults.scheduler.now
     machine.crash(power=True)
     disk = SimDisk(machine.volume)
     for name in disk.list(DATA):
