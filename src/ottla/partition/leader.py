@@ -202,7 +202,9 @@ class PartitionLeader:
                 return _NOTHING
             self.partition_epoch = partition_epoch
             self._commit(frozenset(isr))
-            return (*self._grow_again(now_ms), *self._advance(now_ms))
+            # Not at once if it came to nothing: the controller would be asked the same over and over.
+            proposed = self._grow_again(now_ms) if self.isr.issuperset(proposal.joining) else _NOTHING
+            return (*proposed, *self._advance(now_ms))
         if error in _NOT_APPLIED:
             if proposal.joining and now_ms < self.copies_until_ms:
                 return (proposal,)
