@@ -228,13 +228,17 @@ class PartitionLeader:
             self.followers = {
                 replica: known.get(replica) or FollowerProgress() for replica in replicas if replica != self.replica_id
             }
+        proposed: tuple[Effect, ...] = _NOTHING
         if partition_epoch > self.partition_epoch:
             # What is in flight names an older partition epoch, so that it was this very change or will be refused.
+            was_pending = self.pending
             self.partition_epoch = partition_epoch
             self._commit(isr)
+            if was_pending is not None and isr.issuperset(was_pending.joining):
+                proposed = self._grow_again(now_ms)
         else:
             self._derive()
-        return (*self._grow_again(now_ms), *self._advance(now_ms))
+        return (*proposed, *self._advance(now_ms))
 
     def on_brokers(self, brokers: Mapping[int, LiveBroker], now_ms: int) -> Sequence[Effect]:
         """Brokers came, went or were fenced: who can join now does, who cannot any more holds nothing back."""
