@@ -396,7 +396,9 @@ class Simulation:
         self.counts["truncation"] += 1
         assert offset >= replica.high_watermark, "nothing below the high watermark is truncated (B9)"
         assert offset >= replica.log.start, "a log is not cut below its start"
-        for at in range(offset, min(replica.log.log_end_offset, len(self.committed))):
+        # A leader that is outdated and does not know it may still have what a later one commits given up elsewhere.
+        end = bisect_left(self._committed_in, replica.running.epoch)
+        for at in range(offset, min(replica.log.log_end_offset, end)):
             assert replica.log.at(at) != self.committed[at], f"the committed record at {at} is given up (B9)"
 
     def on_installed(self, replica: Replica, snapshot: Snapshot) -> None:
@@ -412,7 +414,8 @@ class Simulation:
     def on_voters_appended(self, replica: Replica) -> None:
         self.counts["voters"] += 1
         role = replica.running.role
-        assert isinstance(role, Leader)
+        if not isinstance(role, Leader):
+            return  # It noticed as it appended that its quorum is lost.
         offsets = [
             at for at in range(replica.log.start, replica.log.log_end_offset) if replica.log.at(at).voters is not None
         ]

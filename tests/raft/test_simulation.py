@@ -58,14 +58,14 @@ def test_a_voter_that_lost_its_disk_is_another_until_it_is_added_again() -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_many_seeds(size: int) -> None:
-    simulate(range(10_000, 12_000), size)
+    simulate(range(10_000, 11_000), size)
 
 
 @pytest.mark.slow
 def test_many_seeds_of_other_kinds() -> None:
-    simulate(range(20_000, 20_500), 3, kraft_version=0)
-    simulate(range(30_000, 30_500), 3, disk_loss=True)
-    simulate(range(40_000, 40_200), 5, disk_loss=True)
+    simulate(range(20_000, 20_300), 3, kraft_version=0)
+    simulate(range(30_000, 30_300), 3, disk_loss=True)
+    simulate(range(40_000, 40_100), 5, disk_loss=True)
 
 
 def test_a_seed_is_a_story_that_does_not_change() -> None:
