@@ -9,6 +9,9 @@ from typing import NamedTuple, NewType
 Uuid = NewType("Uuid", bytes)
 """Sixteen raw bytes. Kept raw because topics are looked up by them for every partition of every fetch."""
 
+TopicKey = str | Uuid
+"""A topic as requests name it: by name in older versions, by id in newer ones (KIP-516)."""
+
 ZERO_UUID = Uuid(bytes(16))
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")

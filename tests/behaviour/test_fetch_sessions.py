@@ -7,8 +7,10 @@ from random import Random
 
 import pytest
 
-from ottla.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions, Wanted
+from ottla.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions
+from ottla.broker.follower_sessions import FollowerSession
 from ottla.errors import ErrorCode
+from ottla.wire.fetch_codec import Wanted
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
 from tests.behaviour.client import Client, Topic, records_of, values_of
@@ -234,7 +236,7 @@ def test_with_no_room_for_sessions_everybody_fetches_in_full(start_node: StartNo
 
 @pytest.mark.ottla_only
 def test_the_epoch_after_the_last_is_one_and_never_zero() -> None:
-    session = FetchSession(7, by_id=True, privileged=False, now_ms=0)
+    session = FetchSession(7, by_id=True, now_ms=0)
     session.epoch = 0x7FFF_FFFF
     session.advance_epoch()
     assert session.epoch == 1
@@ -246,7 +248,8 @@ def test_a_full_cache_refuses_the_young_and_gives_up_the_idle() -> None:
 
     def open_session(now_ms: int, *, privileged: bool = False, size: int = 1) -> FetchSession | None:
         partitions = [Wanted("t", index, 0, 1) for index in range(size)]
-        return sessions.create(partitions, by_id=False, privileged=privileged, now_ms=now_ms)
+        kind = FollowerSession if privileged else FetchSession
+        return sessions.create(kind, partitions, by_id=False, now_ms=now_ms)
 
     first, second = open_session(0), open_session(1)
     assert first is not None

@@ -9,9 +9,9 @@ import pytest
 
 from ottla.broker.buffers import POOLED_BYTES, ReceiveBuffers
 from ottla.broker.connection import IN_FLIGHT_MAX, ClientConnection
-from ottla.broker.reply import CloseConnection, Deferred, FileSpan, Reply
+from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.errors import Malformed
-from ottla.runtime import File
+from ottla.runtime import File, FileSpan
 from ottla.runtime.seams import Buffer
 from ottla.runtime.timers import Timer
 

@@ -197,6 +197,31 @@ async def test_a_broker_that_becomes_the_controller_while_it_asks_needs_no_envel
         assert own.image.topic("t") is not None
 
 
+async def test_a_controller_that_is_just_being_deposed_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It still counts as active, refuses, and can give way only if the loop turns meanwhile."""
+    async with stage() as (node, _, wire):
+        control = node.services.control
+        decide = control.submit_request
+        refusals = 0
+
+        def refuse(request: Message, requester: Requester) -> asyncio.Future[Message]:
+            nonlocal refusals
+            refusals += 1
+            if refusals > 3:
+                return decide(request, requester)
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+        monkeypatch.setattr(control, "submit_request", refuse)
+        broker = Broker(CONFIG, wire, TimerWheel(LoopClock()), node._runtime)
+        broker.control = control  # type: ignore[assignment]
+        turned = asyncio.ensure_future(asyncio.sleep(0))
+        answer = await forward(broker.context(19, 7), create("t"))
+        assert isinstance(answer, CreateTopicsResponse)
+        assert answer.topics[0].error_code == 0
+        assert turned.done()
+        assert wire.sent == []
+
+
 # What the controller makes of envelopes.
 
 

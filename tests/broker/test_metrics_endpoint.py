@@ -38,8 +38,8 @@ from ottla.wire.messages.produce_response import ProduceResponse
 from ottla.wire.messages.push_telemetry_request import PushTelemetryRequest
 from ottla.wire.messages.push_telemetry_response import PushTelemetryResponse
 from tests.broker.test_connection import Echo, Wire, feed
-from tests.broker.wire_client import WireClient
 from tests.node_process import NodeProcess, running_node
+from tests.wire_client import WireClient
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"
 
@@ -348,7 +348,7 @@ def batch_of(*payloads: bytes) -> bytes:
 def create_topic(client: WireClient, name: str) -> None:
     """By asking for it, as development users do."""
     for _ in range(50):
-        response = client.send(
+        response = client.call(
             MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True),
             MetadataResponse,
             9,
@@ -366,7 +366,7 @@ def produce(client: WireClient, topic: str, records: bytes, acks: int = -1) -> i
         timeout_ms=5000,
         topic_data=[produce_request.TopicProduceData(name=topic, partition_data=[partition])],
     )
-    return client.send(request, ProduceResponse, 9).responses[0].partition_responses[0].error_code
+    return client.call(request, ProduceResponse, 9).responses[0].partition_responses[0].error_code
 
 
 def fetch(client: WireClient, topic: str, offset: int, max_wait_ms: int = 0) -> tuple[int, int]:
@@ -383,7 +383,7 @@ def fetch(client: WireClient, topic: str, offset: int, max_wait_ms: int = 0) -> 
             )
         ],
     )
-    answer = client.send(request, FetchResponse, 11).responses[0].partitions[0]
+    answer = client.call(request, FetchResponse, 11).responses[0].partitions[0]
     return answer.error_code, len(answer.records or b"")
 
 
@@ -526,7 +526,7 @@ def subscribe(client: WireClient, name: str, **configs: str) -> None:
             )
         ]
     )
-    assert client.send(request, IncrementalAlterConfigsResponse).responses[0].error_code == 0
+    assert client.call(request, IncrementalAlterConfigsResponse).responses[0].error_code == 0
 
 
 def push(client: WireClient, asked: GetTelemetrySubscriptionsResponse, codec: int, metrics: bytes) -> int:
@@ -536,7 +536,7 @@ def push(client: WireClient, asked: GetTelemetrySubscriptionsResponse, codec: in
         compression_type=codec,
         metrics=metrics,
     )
-    return client.send(request, PushTelemetryResponse).error_code
+    return client.call(request, PushTelemetryResponse).error_code
 
 
 def test_what_a_client_pushes_is_on_the_page(node: NodeProcess) -> None:
@@ -546,9 +546,9 @@ def test_what_a_client_pushes_is_on_the_page(node: NodeProcess) -> None:
     scope = b"\x12" + bytes([len(gauge)]) + gauge
     resource = b"\x12" + bytes([len(scope)]) + scope
     metrics = b"\x0a" + bytes([len(resource)]) + resource
-    with WireClient(node.address, "depth-gauge") as client:
+    with WireClient(node.address, client_id="depth-gauge") as client:
         subscribe(client, "raw", metrics="org.example.", interval_ms="100", match="client_id=depth-.*")
-        asked = client.send(GetTelemetrySubscriptionsRequest(), GetTelemetrySubscriptionsResponse)
+        asked = client.call(GetTelemetrySubscriptionsRequest(), GetTelemetrySubscriptionsResponse)
         assert asked.error_code == 0
         assert asked.requested_metrics == ["org.example."]
         assert asked.push_interval_ms == 100

@@ -10,9 +10,8 @@ from typing import TypeVar
 import pytest
 
 from ottla.broker.read_ahead import FILES_MAX, WINDOW_BYTES, ReadAhead
-from ottla.broker.reply import FileSpan
 from ottla.errors import ErrorCode
-from ottla.runtime import DiskError
+from ottla.runtime import DiskError, FileSpan
 from ottla.runtime.disk import SystemDisk
 from ottla.runtime.seams import File
 

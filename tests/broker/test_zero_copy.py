@@ -207,7 +207,8 @@ def test_by_the_kernel_s_count_64_mib_leave_by_sendfile_and_none_is_read(tmp_pat
         raise
     assert node.stop() == 0
     deadline_s = time.monotonic() + 20
-    while f"{node.pid} +++ exited" not in trace.read_text(errors="replace"):
+    ended = re.compile(rf"^{node.pid} +\+\+\+ exited", re.MULTILINE)
+    while not ended.search(trace.read_text(errors="replace")):
         assert time.monotonic() < deadline_s, "the trace has no end"
         time.sleep(0.05)
     calls = Calls(trace, "/t-0/00000000000000000000.log>")

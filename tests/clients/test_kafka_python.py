@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
+
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
@@ -32,4 +35,23 @@ def test_records_come_back_as_they_were_sent(node: NodeProcess, topic: str, comp
         assert [tuple(header) for header in record.headers] == ([("a", b"1"), ("b", b"")] if number % 2 else [])
         assert record.timestamp == 1_700_000_000_000 + number
     assert consumer.position(TopicPartition(topic, 0)) == 500
+    consumer.close()
+
+
+def test_large_records_and_empty_ones(node: NodeProcess, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(max_message_bytes="8000000")
+    large = hashlib.shake_256(b"large").digest(5_000_000)
+    producer = KafkaProducer(bootstrap_servers=node.bootstrap, max_request_size=8_000_000)
+    sent = [(None, large), (None, b""), (b"", None), (b"", b"")]
+    for key, value in sent:
+        producer.send(topic, key=key, value=value).get(timeout=30)
+    producer.close()
+    consumer = KafkaConsumer(
+        bootstrap_servers=node.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=20_000,
+        max_partition_fetch_bytes=1000,
+    )
+    consumer.assign([TopicPartition(topic, 0)])
+    assert [(record.key, record.value) for _, record in zip(sent, consumer, strict=False)] == sent
     consumer.close()

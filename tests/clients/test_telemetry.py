@@ -11,8 +11,8 @@ from confluent_kafka.admin import AlterConfigOpType
 
 from ottla.wire.messages import incremental_alter_configs_request as wire
 from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from tests.broker.wire_client import WireClient
 from tests.node_process import NodeProcess
+from tests.wire_client import WireClient
 
 
 def subscribe(node: NodeProcess, name: str, configs: dict[str, str], operation: AlterConfigOpType) -> None:
@@ -30,7 +30,7 @@ def subscribe(node: NodeProcess, name: str, configs: dict[str, str], operation: 
         ]
     )
     with WireClient(node.address) as client:
-        response = client.send(request, IncrementalAlterConfigsResponse)
+        response = client.call(request, IncrementalAlterConfigsResponse)
     assert response.responses[0].error_code == 0, response.responses[0].error_message
 
 

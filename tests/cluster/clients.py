@@ -26,11 +26,13 @@ class Writer:
                 "linger.ms": 1,
                 "message.timeout.ms": int(PATIENCE_S * 1000),
                 "request.timeout.ms": 3000,
+                "socket.timeout.ms": 3000,
                 "retry.backoff.ms": 50,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "topic.metadata.refresh.interval.ms": 1000,
                 "enable.metrics.push": False,
+                "log_level": 0,
             }
         )
 
@@ -58,6 +60,7 @@ def read_all(cluster: Cluster, topic: str, count: int) -> list[int]:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.metrics.push": False,
+            "log_level": 0,
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])

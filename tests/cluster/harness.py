@@ -146,8 +146,8 @@ class Cluster:
         self.nodes[node_id].start()
         self.nodes[node_id].wait_ready(time.monotonic() + PATIENCE_S)
 
-    def close(self) -> None:
-        """End what still runs, with goodbye if that is not too long a one."""
+    def stop_all(self) -> None:
+        """All at once, in order, each by itself as far as it knows."""
         running = [node for node in self.nodes.values() if node.is_running]
         for node in running:
             if node.paused:
@@ -160,6 +160,13 @@ class Cluster:
             if node.is_running:
                 node.send_signal(signal.SIGKILL)
             node.wait()
+
+    def close(self) -> None:
+        """End what still runs."""
+        for node in self.nodes.values():
+            if node.is_running:
+                node.send_signal(signal.SIGKILL)
+                node.wait()
 
     def complaints(self) -> str:
         return "\n".join(f"node {node.node_id}:\n{log}" for node in self.nodes.values() if (log := node.log()))

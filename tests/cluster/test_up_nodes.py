@@ -105,6 +105,7 @@ def test_one_command_one_line_three_nodes(tmp_path: Path) -> None:
         assert running.log.read_text() == ""
 
 
+@pytest.mark.slow
 def test_a_killed_node_is_one_sentence_and_the_others_go_on(tmp_path: Path) -> None:
     with up(tmp_path) as (running, bootstrap):
         produce(bootstrap, b"before")
@@ -132,6 +133,7 @@ def test_a_killed_node_is_one_sentence_and_the_others_go_on(tmp_path: Path) -> N
         assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_the_same_data_is_the_same_cluster_again(tmp_path: Path) -> None:
     with up(tmp_path) as (running, bootstrap):
         produce(bootstrap, b"one")
@@ -143,6 +145,7 @@ def test_the_same_data_is_the_same_cluster_again(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_ports_are_those_that_were_promised(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -167,6 +170,7 @@ def test_a_port_in_use_is_one_sentence_and_leaves_nothing_running(tmp_path: Path
     assert lines[0].startswith(f"ottla: node 2: Port {port} ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
 def test_nodes_do_not_outlive_their_parent(tmp_path: Path, number: signal.Signals) -> None:
     running = Up(tmp_path, "--ephemeral")

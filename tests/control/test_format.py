@@ -16,6 +16,7 @@ from ottla.log import read_meta_properties
 from ottla.model import uuid_from_text
 from ottla.raft.checkpoint import decode_checkpoint
 from ottla.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from ottla.wire.messages.feature_level_record import FeatureLevelRecord
 from tests.control.staging import StagedDisk, node_config
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -34,6 +35,12 @@ def refusal(config: NodeConfig, **options: object) -> str:
     return str(refused.value)
 
 
+def levels(path: Path) -> dict[str, int]:
+    """The feature levels that a formatted directory begins with."""
+    found = [record.message for record in read_bootstrap(StagedDisk(), str(path))]
+    return {each.name: each.feature_level for each in found if isinstance(each, FeatureLevelRecord)}
+
+
 def test_a_standalone_node_gets_its_identity_its_first_records_and_itself_as_voter(tmp_path: Path) -> None:
     disk = StagedDisk()
     options = FormatOptions(standalone=True, cluster_id=CLUSTER)
@@ -42,8 +49,7 @@ def test_a_standalone_node_gets_its_identity_its_first_records_and_itself_as_vot
     identity = read_meta_properties(disk, str(tmp_path))
     assert identity is not None
     assert (identity.cluster_id, identity.node_id) == (CLUSTER, 1)
-    (record,) = read_bootstrap(disk, str(tmp_path))
-    assert repr(record.message) == "FeatureLevelRecord(name='metadata.version', feature_level=30)"
+    assert levels(tmp_path) == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
     first = decode_checkpoint((tmp_path / FIRST).read_bytes(), "first")
     endpoint = VoterEndpoint("CONTROLLER", "127.0.0.1", 9093)
     assert first.kraft_version == 1
@@ -114,6 +120,27 @@ def test_controllers_that_cannot_be_read(tmp_path: Path, text: str) -> None:
     assert not (tmp_path / "meta.properties").exists()
 
 
+def test_a_controller_is_named_once(tmp_path: Path) -> None:
+    text = f"1@127.0.0.1:9093:{DIRECTORIES[0]},1@127.0.0.1:9094:{DIRECTORIES[1]}"
+    assert "--initial-controllers names node 1 more than once" in refusal(
+        node_config(tmp_path), initial_controllers=text
+    )
+
+
+def test_levels_of_a_new_cluster_may_be_named(tmp_path: Path) -> None:
+    """Else they are those that Kafka gives one of the same release."""
+    elr = "eligible.leader.replicas.version"
+    formatted(node_config(tmp_path / "old"), standalone=True, release_version="4.0")
+    assert levels(tmp_path / "old") == {"metadata.version": 25}
+    formatted(node_config(tmp_path / "early"), standalone=True, release_version="4.0", features={elr: 1})
+    assert levels(tmp_path / "early") == {"metadata.version": 25, elr: 1}
+    formatted(node_config(tmp_path / "off"), standalone=True, features={elr: 0})
+    assert levels(tmp_path / "off") == {"metadata.version": 30}
+    assert f"{elr}=1 needs metadata.version at 23 or above" in refusal(
+        node_config(tmp_path / "no"), standalone=True, release_version="3.9", features={elr: 1}
+    )
+
+
 def test_a_node_may_learn_of_its_voters_later(tmp_path: Path) -> None:
     formatted(node_config(tmp_path), no_initial_controllers=True)
     assert not (tmp_path / FIRST).exists()
@@ -181,8 +208,7 @@ def test_nodes_without_a_voter_set_of_their_own(
 )
 def test_releases_and_levels(tmp_path: Path, options: Mapping[str, object], level: int) -> None:
     formatted(node_config(tmp_path), standalone=True, **options)
-    (record,) = read_bootstrap(StagedDisk(), str(tmp_path))
-    assert f"feature_level={level}" in repr(record.message)
+    assert levels(tmp_path)["metadata.version"] == level
 
 
 def test_feature_flags() -> None:

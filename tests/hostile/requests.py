@@ -13,6 +13,7 @@ from ottla.broker.api import HANDLERS
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.messages import fetch_request, list_offsets_request, metadata_request, produce_request
+from ottla.wire.messages.update_features_request import UpdateFeaturesRequest
 from tests.wire.strategies import messages
 
 from .canary import batch_of
@@ -40,20 +41,23 @@ def drawn(key: int, version: int, count: int) -> tuple[bytes, ...]:
     )
     @given(messages(owner, version))
     def draw(message: Message) -> None:
-        tame(message)
+        tame(message, version)
         bodies[message.encode(version)] = None
 
     draw()
     return tuple(bodies)
 
 
-def tame(message: Message) -> None:
+def tame(message: Message, version: int) -> None:
     """Nothing that would make the node wait, or change what other tests look at."""
     for name in ("max_wait_ms", "timeout_ms"):
         if hasattr(message, name):
             setattr(message, name, 0)
     if hasattr(message, "validate_only"):
-        message.validate_only = True
+        if isinstance(message, UpdateFeaturesRequest) and version == 0:
+            message.feature_updates = []  # That version cannot say that it is only to be validated.
+        else:
+            message.validate_only = True
 
 
 def meaningful(key: int, version: int) -> bytes | None:

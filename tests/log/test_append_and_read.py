@@ -232,15 +232,6 @@ def test_a_batch_larger_than_a_segment_is_refused() -> None:
     assert log.log_end_offset == 0
 
 
-def test_an_idle_log_rolls_when_asked() -> None:
-    _, log = new_log(LogConfig(segment_ms=1000))
-    assert not log.maybe_roll(NOW + 10_000), "an empty segment stays"
-    append(log, batch(timestamp=NOW))
-    assert not log.maybe_roll(NOW + 1000)
-    assert log.maybe_roll(NOW + 1001)
-    assert log.segment_base_offsets == [0, 1]
-
-
 def test_a_preallocated_segment_is_trimmed_when_sealed_and_when_closed() -> None:
     disk = FaultyDisk()
     config = LogConfig(segment_bytes=1000, preallocate=True)
@@ -264,9 +255,12 @@ def test_a_config_can_change_under_a_log() -> None:
     log.update_config(replace(log.config, segment_bytes=100))
     append(log, batch())
     assert log.segment_base_offsets == [0, 5]
-    assert not log.flush_gated
+    log.flush(NOW)
+    log.update_config(replace(log.config, segment_bytes=1000))
+    append(log, batch())
+    assert not log.flush_due(NOW)
     log.update_config(replace(log.config, flush_messages=1))
-    assert log.flush_gated
+    assert log.flush_due(NOW)
 
 
 # Following.

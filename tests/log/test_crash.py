@@ -89,7 +89,7 @@ def test_every_kind_of_crash_at_every_operation(seed: int, story: Story) -> None
     print(f"{crashes.crashes} crashes at {crashes.points} disk operations")
 
 
-def tell_with_a_failure(number: int, kinds: frozenset[str]) -> tuple[FaultyDisk, Life, str, bool]:
+def tell_with_a_failure(number: int, kinds: frozenset[str], story: Story) -> tuple[FaultyDisk, Life, str, bool]:
     """Tell the story on a disk whose operation `number` of these kinds fails; what failed, and whether in a close."""
     disk = FaultyDisk()
     life = Life(disk)
@@ -108,13 +108,13 @@ def tell_with_a_failure(number: int, kinds: frozenset[str]) -> tuple[FaultyDisk,
 
     disk.hook = hook
     with suppress(DiskError, StartupError):
-        life.tell()
+        story(life)
     return disk, life, failed[0] if failed else "", any(failed_while_closing)
 
 
-def check_failure(number: int, kinds: frozenset[str]) -> bool:
+def check_failure(number: int, kinds: frozenset[str], story: Story) -> bool:
     """E17: the log that met the error is offline and stays so, and no promise made before it is broken."""
-    disk, life, failed, in_close = tell_with_a_failure(number, kinds)
+    disk, life, failed, in_close = tell_with_a_failure(number, kinds, story)
     if not failed:
         return False
     where = f"{failed} failed ({number})"
@@ -150,23 +150,25 @@ CHANGES = frozenset({"write", "create", "mkdir", "truncate", "rename", "remove"}
 SYNCS = frozenset({"sync", "sync_dir"})
 
 
-def fail_everywhere(kinds: frozenset[str], stride: int) -> int:
+def fail_everywhere(kinds: frozenset[str], stride: int, story: Story) -> int:
     number = 1
-    while check_failure(number, kinds):
+    while check_failure(number, kinds, story):
         number += stride
     print(f"every {stride}. of {number} operations failed")
     return number
 
 
 @pytest.mark.parametrize("kinds", [CHANGES, SYNCS], ids=["EIO or ENOSPC on a change", "EIO on a sync"])
-def test_a_disk_error_takes_the_log_offline_and_loses_nothing_promised(kinds: frozenset[str]) -> None:
-    assert fail_everywhere(kinds, 7) > 100
+@STORIES
+def test_a_disk_error_takes_the_log_offline_and_loses_nothing_promised(kinds: frozenset[str], story: Story) -> None:
+    assert fail_everywhere(kinds, 7, story) > 50
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", [CHANGES, SYNCS], ids=["EIO or ENOSPC on a change", "EIO on a sync"])
-def test_every_disk_error(kinds: frozenset[str]) -> None:
-    assert fail_everywhere(kinds, 1) > 100
+@STORIES
+def test_every_disk_error(kinds: frozenset[str], story: Story) -> None:
+    assert fail_everywhere(kinds, 1, story) > 50
 
 
 class CrashInRecovery(BaseException):
@@ -196,7 +198,7 @@ def crash_in_recovery(disk: FaultyDisk, life: Life, seed: int) -> int:
             return number - 1
 
 
-def crash_twice(every: int) -> int:
+def crash_twice(every: int, story: Story) -> int:
     disk = FaultyDisk()
     tried = points = 0
 
@@ -210,15 +212,17 @@ def crash_twice(every: int) -> int:
 
     life = Life(disk)
     disk.hook = hook
-    life.tell()
+    story(life)
     print(f"{tried} crashes in the recovery from {points // every} crashes")
     return tried
 
 
-def test_recovery_itself_may_be_interrupted() -> None:
-    assert crash_twice(every=60) > 100
+@STORIES
+def test_recovery_itself_may_be_interrupted(story: Story) -> None:
+    assert crash_twice(60, story) > 50
 
 
 @pytest.mark.slow
-def test_recovery_may_be_interrupted_anywhere() -> None:
-    assert crash_twice(every=3) > 1000
+@STORIES
+def test_recovery_may_be_interrupted_anywhere(story: Story) -> None:
+    assert crash_twice(3, story) > 500

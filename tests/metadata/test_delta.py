@@ -192,6 +192,23 @@ def test_eligible_leaders_are_cleared_for_one_topic_or_all() -> None:
         after = replayed(latest(ClearElrRecord(topic_name=name)), onto=image).image.partition("a", 0)
         assert after is not None
         assert (after.elr, after.last_known_elr) == ((), ())
+        assert after.partition_epoch == before.partition_epoch + 1, "it is a change of the partition"
+
+
+def test_clearing_what_nobody_has_changes_nothing() -> None:
+    image, _ = replayed(topic("a", 1), partition(1, 0, (1, 2, 3)), topic("b", 2), partition(2, 0, (1, 2)))
+    for name in ("a", "", "unknown"):
+        after, delta = replayed(latest(ClearElrRecord(topic_name=name)), onto=image)
+        assert not delta.topics_changed
+        assert after.topics == image.topics
+    elr = PartitionChangeRecord(topic_id=uid(1), partition_id=0, eligible_leader_replicas=[2])
+    after, delta = replayed(latest(elr), latest(ClearElrRecord(topic_name="")), onto=image)
+    changed = after.partition("a", 0)
+    assert changed is not None
+    assert (changed.elr, changed.partition_epoch) == ((), 2)
+    after, delta = replayed(removed(1), latest(ClearElrRecord(topic_name="")), onto=image)
+    assert list(delta.topics_deleted) == [uid(1)]
+    assert not delta.topics_changed
 
 
 def test_producer_ids_and_features() -> None:

@@ -6,6 +6,7 @@ A failure names the seed; `Simulation(seed).run()` replays it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -35,12 +36,24 @@ class Violated(AssertionError):
 class Simulation:
     """`nodes` replicas, of which the first `quorum` are the voters that `format` wrote."""
 
-    def __init__(self, seed: int, *, quorum: int = 3, observers: int = 2, faults_ms: int = 10_000) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        quorum: int = 3,
+        observers: int = 2,
+        faults_ms: int = 10_000,
+        kraft_version: int = 1,
+        disk_loss: bool = False,
+    ) -> None:
+        """With `disk_loss` one voter loses its disk, and the voters change only to take it out and in again."""
         self.seed = seed
         self.random = Random(seed)
         self.now_ms = 1_000
         self.faults_until_ms = self.now_ms + faults_ms
         self.committed: list[Entry] = []
+        self._committed_in: list[int] = []
+        """By offset, the epoch whose leader committed it."""
         self.counts: Counter[str] = Counter()
         self._events: list[tuple[int, int, Replica | None, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -52,10 +65,20 @@ class Simulation:
         self._values = 0
         self._cut: set[tuple[int, int]] = set()
         self._removals: dict[ReplicaKey, int] = {}
+        self._disk_loss = disk_loss
+        self._lost: ReplicaKey | None = None
         keys = [ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in range(1, quorum + observers + 1)]
-        voters = VoterSet(voter(key) for key in keys[:quorum])
+        if kraft_version == 0:
+            voters = VoterSet(voter(ReplicaKey(key.id)) for key in keys[:quorum])
+        else:
+            voters = VoterSet(voter(key) for key in keys[:quorum])
         nodes = tuple(key.id for key in keys)
-        self.replicas = {key.id: Replica(self, key, voters if key.id <= quorum else VoterSet(), nodes) for key in keys}
+        self.replicas = {
+            key.id: Replica(
+                self, key, voters if key.id <= quorum or kraft_version == 0 else VoterSet(), nodes, kraft_version
+            )
+            for key in keys
+        }
 
     # Time.
 
@@ -136,7 +159,7 @@ class Simulation:
 
     def send(self, replica: Replica, effect: SendRequest) -> None:
         target = self.replicas.get(effect.port - 9000)
-        source = replica.key.id
+        source, life = replica.key.id, replica.incarnation
 
         def fail() -> None:
             replica.feed(replica.running.on_send_failed(effect.correlation_id, self.now_ms))
@@ -149,11 +172,11 @@ class Simulation:
             return
         copies = 2 if self.now_ms < self.faults_until_ms and self.random.random() < 0.03 else 1
         for _ in range(copies):
-            self.after(self._delay_ms(), target, lambda: self._deliver(replica, target, effect))
+            self.after(self._delay_ms(), target, lambda: self._deliver(replica, life, target, effect))
 
-    def _deliver(self, source: Replica, target: Replica, effect: SendRequest) -> None:
+    def _deliver(self, source: Replica, life: int, target: Replica, effect: SendRequest) -> None:
         token = object()
-        self._tokens[token] = (source, source.incarnation, effect.correlation_id, effect.request)
+        self._tokens[token] = (source, life, effect.correlation_id, effect.request)
         if type(effect.request).__name__ == "ApiVersionsRequest":
             self.answer(target, token, _versions())
             return
@@ -204,7 +227,7 @@ class Simulation:
         if self.now_ms >= self.faults_until_ms:
             return
         replica = self.random.choice(list(self.replicas.values()))
-        match self.random.randrange(10):
+        match self.random.randrange(12):
             case 0 | 1:
                 self._crash(replica)
             case 2:
@@ -218,6 +241,10 @@ class Simulation:
                 self._snapshot(replica)
             case 7 | 8:
                 self._change_voters()
+            case 9:
+                self._lose_disk(replica)
+            case 10:
+                self._stop(replica)
             case _:
                 if replica.machine is not None and isinstance(replica.machine.role, Leader):
                     replica.feed(replica.machine.on_resign(replica.machine.epoch, self.now_ms))
@@ -226,11 +253,12 @@ class Simulation:
         self.after(self.random.randint(50, 800), None, self._chaos)
 
     def _crash(self, replica: Replica) -> None:
-        if replica.machine is None:
-            return
-        replica.crash()
-        self.counts["crash"] += 1
+        if replica.machine is not None:
+            replica.crash()
+            self.counts["crash"] += 1
+            self._start_later(replica)
 
+    def _start_later(self, replica: Replica) -> None:
         def restart() -> None:
             if replica.machine is None:
                 replica.paused_until_ms = 0
@@ -239,6 +267,31 @@ class Simulation:
                 self._check(replica)
 
         self.after(self.random.randint(10, 3_000), None, restart)
+
+    def _stop(self, replica: Replica) -> None:
+        """In good order: a leader hands over, if anybody is there to take over in time."""
+        machine = replica.machine
+        if machine is None or replica.paused_until_ms > self.now_ms:
+            return
+        self.counts["stop"] += 1
+        replica.feed(machine.on_stop(self.now_ms))
+        self._watch(replica)
+
+        def end() -> None:
+            replica.crash()
+            self._start_later(replica)
+
+        self.after(self.random.randint(10, 1_500), replica, end)
+
+    def _lose_disk(self, replica: Replica) -> None:
+        """The node comes back with an empty one, in another directory, and so as nobody's voter (B12)."""
+        if replica.machine is None or not self._disk_loss or self._lost is not None or not replica.machine.is_voter:
+            return
+        self._lost = replica.key
+        self.counts["disk lost"] += 1
+        replica.crash()
+        replica.lose_disk(ReplicaKey(replica.key.id, Uuid(bytes([100 + replica.key.id]) * 16)))
+        self._start_later(replica)
 
     def _partition(self) -> None:
         """One replica, or a link in one direction, is cut off."""
@@ -269,11 +322,14 @@ class Simulation:
         leader = self.random.choice(leaders)
         voters = leader.running.voters.latest
         target = self.random.choice(list(self.replicas.values()))
-        if target is leader and len(voters) == 2:
-            # As in Kafka: if it crashes with its removal in its own log alone, it is no voter any more, and the one
-            # that is left needs its vote, which its longer log refuses.
+        if self._disk_loss:
+            if self._lost is None:
+                return
+            target = self.replicas[self._lost.id]
+        known = voters.get(target.key.id)
+        if self._disk_loss and known is not None and known.key == target.key:
             return
-        request = _add(target.key) if target.key.id not in voters.ids else _remove(target.key)
+        request = _add(target.key) if known is None else _remove(known.key)
         token = object()
         nobody = Replica(self, ReplicaKey(0), VoterSet(), ())
         self._tokens[token] = (nobody, 0, 0, request)
@@ -329,9 +385,12 @@ class Simulation:
             epoch, voters = log.at(offset - 1).epoch, machine.voters.latest
             assert self._leaders.get(epoch) == replica.key.id, "older epochs are not committed by counting (B8)"
             assert epoch == machine.epoch or not isinstance(machine.role, Leader), "only its own epoch (B8)"
-            reached = [id for id in voters.ids if self.replicas[id].log.synced >= offset]
+            # A voter whose disk is gone had it, when it said so.
+            keys = [found.key for found in voters.voters]
+            reached = [key.id for key in keys if self.replicas[key.id].log.synced >= offset or key == self._lost]
             assert len(reached) >= voters.majority, f"{reached} of {voters} have {offset} durably (B6)"
             self.committed.extend(log.read(len(self.committed))[: offset - len(self.committed)])
+            self._committed_in.extend([epoch] * (offset - len(self._committed_in)))
 
     def on_truncate(self, replica: Replica, offset: int) -> None:
         self.counts["truncation"] += 1
@@ -383,17 +442,17 @@ class Simulation:
                 if machine.voters.in_log and committed:
                     assert machine.is_voter or replica.queue, "a leader that was voted out goes (B15)"
             case Candidate() | Prospective():
-                assert machine.is_voter, "only voters run (B17)"
+                assert machine.may_run, "only voters run (B17)"
             case Unattached() | Follower():
                 assert not len(machine._quorum.parked), "only a leader keeps fetches (B18)"
 
     def _check_complete(self, replica: Replica, role: Leader) -> None:
         """What was committed before this leader was elected is in its log (B4)."""
         log = replica.log
-        before = [entry for entry in self.committed if entry.epoch < role.epoch]
-        assert log.log_end_offset >= len(before), f"leader of {role.epoch} lacks committed records (B4)"
-        for at in range(max(log.start, len(before) - 20), len(before)):
-            assert log.at(at) == before[at], f"leader of {role.epoch} has another record at {at} (B4)"
+        end = bisect_left(self._committed_in, role.epoch)
+        assert log.log_end_offset >= end, f"leader of {role.epoch} lacks committed records (B4)"
+        for at in range(max(log.start, end - 20), end):
+            assert log.at(at) == self.committed[at], f"leader of {role.epoch} has another record at {at} (B4)"
 
     def _unsettled(self) -> str | None:
         """L7, L8: there is one leader, it commits what is new, and everybody who votes follows."""
@@ -404,8 +463,12 @@ class Simulation:
         assert isinstance(role, Leader)
         if not any(entry.value.startswith("late") for entry in self.committed):
             return f"the leader does not commit: {self.roles()}"
-        for id in role.voters.ids:
-            other = self.replicas[id].running
+        for key in (found.key for found in role.voters.voters):
+            id, other = key.id, self.replicas[key.id].machine
+            if key == self._lost:
+                continue
+            if other is None:
+                return f"{id} is down: {self.roles()}"
             if other.epoch != role.epoch or other.leader_id != role.local_id:
                 return f"{id} does not know who leads: {self.roles()}"
             lag = (role.high_watermark or 0) - (other.high_watermark or 0)

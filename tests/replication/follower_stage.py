@@ -4,6 +4,7 @@ test can hold back, cut off, or have say something else."""
 from __future__ import annotations
 
 import asyncio
+import selectors
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -11,7 +12,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.replication.fetchers import ReplicaFetchers
-from ottla.client.peer import PeerLost
+from ottla.client.peer import PeerLost, Peers
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogConfig, LogManager
@@ -51,6 +52,28 @@ NOW = 1_800_000_000_000
 
 def topic_id(number: int) -> Uuid:
     return Uuid(bytes(15) + bytes([number + 10]))
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Waits no time at all, and says how long it would have."""
+
+    waited_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "nothing will ever happen any more"
+        self.waited_s += max(0.0, timeout)
+        return super().select(0)
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer when nothing is ready: seconds that cost none."""
+
+    def __init__(self) -> None:
+        self._jumping = _Jumping()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.waited_s
 
 
 class Asked(NamedTuple):
@@ -106,6 +129,8 @@ class Leader:
         self.held: asyncio.Event | None = None
         """While it is set to an event, answers wait for that."""
         self.reachable = True
+        self.delay_s = 0.0
+        """How long an answer takes on its way."""
         self.session_slots = 100
         self.changed = asyncio.Event()
         self._next_session = 1
@@ -174,6 +199,9 @@ class Leader:
                 break
             await _first(left, self.changed, again)
         response = FetchResponse(session_id=number, responses=answers)
+        for topic in answers:
+            for data in topic.partitions:
+                session.told[topic.topic_id, data.partition_index] = (data.high_watermark, data.log_start_offset)
         if self.overrides:
             response = self.overrides.pop(0)(response)
         if self.held is not None:
@@ -190,7 +218,6 @@ class Leader:
             told = (data.high_watermark, data.log_start_offset)
             news = session.told.get(key) != told
             if full or size or data.error_code or data.diverging_epoch.epoch >= 0 or news:
-                session.told[key] = told
                 topic = topics.setdefault(key[0], FetchableTopicResponse(topic_id=key[0]))
                 topic.partitions.append(data)
             worth = worth or bool(size or data.error_code or data.diverging_epoch.epoch >= 0)
@@ -268,6 +295,7 @@ class LeaderPeer:
         self.asked_again = asyncio.Event()
         self._last: asyncio.Future[None] | None = None
         self._sending: dict[asyncio.Future[Message], None] = {}
+        self._cut: dict[asyncio.Future[Message], None] = {}
         if leader is not None:
             leader.peers.append(self)
 
@@ -282,7 +310,7 @@ class LeaderPeer:
         try:
             answer = await work
         except asyncio.CancelledError:
-            if self.closed:
+            if self.closed or work in self._cut:
                 raise PeerLost(ErrorCode.NETWORK_EXCEPTION, "hung up") from None
             raise
         finally:
@@ -298,18 +326,17 @@ class LeaderPeer:
         else:
             assert isinstance(request, ListOffsetsRequest)
             answer = self.leader.list_offsets(request)
+        if self.leader.delay_s:
+            await asyncio.sleep(self.leader.delay_s)
         if before is not None:
             await before
         return answer
 
     def cut(self) -> None:
-        """The connection breaks; whoever sends opens another."""
+        """The connection breaks; whoever sends next opens another."""
         for work in list(self._sending):
-            if not work.done():
-                work.get_loop().call_soon(work.cancel)
-        closed, self.closed = self.closed, True
-        if not closed:
-            asyncio.get_running_loop().call_later(0.001, setattr, self, "closed", False)
+            self._cut[work] = None
+            work.cancel()
 
     def close(self) -> None:
         self.closed = True
@@ -358,17 +385,27 @@ class Replicas:
         self.advanced.append(partition)
 
 
+@dataclass
 class Control:
-    broker_epoch = BROKER_EPOCH
+    broker_epoch: int
 
 
 class Stage:
     """A node that follows, and the leaders around it."""
 
-    def __init__(self, *, leaders: Sequence[int] = (1,), **config: str) -> None:
+    def __init__(
+        self,
+        *,
+        leaders: Sequence[int] = (1,),
+        node_id: int = NODE_ID,
+        broker_epoch: int = BROKER_EPOCH,
+        clock: LoopClock | None = None,
+        peers: Peers | None = None,
+        **config: str,
+    ) -> None:
         properties = {
             "process.roles": "broker",
-            "node.id": str(NODE_ID),
+            "node.id": str(node_id),
             "listeners": "PLAINTEXT://memory:9092",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": "memory:9093",
@@ -377,18 +414,18 @@ class Stage:
         self.dynamic: dict[str, str] = {}
         self.static = NodeConfig(properties | {name.replace("_", "."): value for name, value in config.items()})
         self.config = self.static
-        self.clock = LoopClock(NOW)
+        self.clock = clock or LoopClock(NOW)
         self.timers = TimerWheel(self.clock)
         self.replicas = Replicas()
-        self.control = Control()
-        self.node_id = NODE_ID
+        self.control = Control(broker_epoch)
+        self.node_id = node_id
         self.leaders = {broker_id: Leader(broker_id) for broker_id in leaders}
         self.image = MetadataImage(cluster=ClusterImage(brokers={id: _registered(id) for id in self.leaders}))
         self.disk = FaultyDisk()
         self.manager = LogManager(self.disk, ["/data"], random=Random(NODE_ID))
         self.manager.load(lambda topic: LogConfig(), NOW)
         self.bugs: list[BaseException] = []
-        self.fetchers = ReplicaFetchers(self, self)
+        self.fetchers = ReplicaFetchers(self, peers or self)
 
     @property
     def leader(self) -> Leader:
@@ -401,13 +438,12 @@ class Stage:
         self.bugs.append(error)
 
     def host(self, index: int, *, topic: int = 0, config: LogConfig | None = None) -> HostedPartition:
-        name = f"topic{topic}"
-        chosen = config or LogConfig()
-        log = self.manager.create(TopicPartition(name, index), topic_id(topic), chosen, NOW)
-        image = PartitionImage((1, NODE_ID), (1, NODE_ID), 1, 0, 0, (topic_id(90), topic_id(91)))
-        make = cast(Callable[..., HostedPartition], HostedPartition)
-        more = (image,) if "image" in HostedPartition.__slots__ else ()
-        return make(name, topic_id(topic), index, log, ValidationRules(), *more)
+        return self.host_named(f"topic{topic}", topic_id(topic), index, config)
+
+    def host_named(self, name: str, uid: Uuid, index: int, config: LogConfig | None = None) -> HostedPartition:
+        log = self.manager.create(TopicPartition(name, index), uid, config or LogConfig(), NOW)
+        image = PartitionImage((1, self.node_id), (1, self.node_id), 1, 0, 0, (topic_id(90), topic_id(91)))
+        return HostedPartition(name, uid, index, log, ValidationRules(), image)
 
     def configure(self, **values: str) -> None:
         self.dynamic |= {name.replace("_", "."): value for name, value in values.items()}

@@ -218,6 +218,7 @@ class FollowerByHand:
         session: tuple[int, int] = (0, -1),
         version: int = 18,
         max_bytes: int = 1 << 20,
+        forgotten: bool = False,
     ) -> FetchResponse:
         request = fetching.FetchRequest(
             replica_id=self.broker_id if version < 15 else -1,
@@ -227,6 +228,7 @@ class FollowerByHand:
             session_id=session[0],
             session_epoch=session[1],
             topics=list(topics),
+            forgotten_topics_data=[fetching.ForgottenTopic(topic_id=TOPIC_ID, partitions=[0])] if forgotten else [],
         )
         if version >= 15:
             request.replica_state = fetching.ReplicaState(replica_id=self.broker_id, replica_epoch=self.broker_epoch)

@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import pytest
+
 from ottla.errors import ErrorCode
-from ottla.log import LogConfig
+from ottla.log import Log, LogConfig
 from ottla.partition.follower import FollowerState
 from ottla.runtime.seams import DiskError
 from ottla.wire.messages.fetch_response import FetchResponse
 from tests.log.faulty_disk import Operation
 from tests.log.story import all_batches, append, batch
-from tests.replication.follower_stage import BROKER_EPOCH, NODE_ID, Asked, Leader, Stage
+from tests.replication.follower_stage import BROKER_EPOCH, NODE_ID, Asked, JumpingLoop, Leader, Stage
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=300)
 
@@ -121,6 +123,40 @@ async def test_sessions_that_end_begin_anew() -> None:
         assert all(request.session_epoch == 0 and request.partitions for request in it.leader.requests[seen:])
 
 
+async def test_a_leader_that_refuses_every_request_is_not_asked_without_a_pause() -> None:
+    async with stage(replica_fetch_backoff_ms="40") as it:
+        it.leader.lead(0)
+        refusal = FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        it.leader.overrides = [lambda response: refusal] * 1000
+        partition = it.host(0)
+        it.fetchers.follow(partition, 1, 0)
+        await asyncio.sleep(0.2)
+        assert 2 <= len(it.leader.requests) < 15
+        it.leader.overrides.clear()
+        it.leader.produce(0)
+        await it.caught_up(partition)
+
+
+async def test_a_bug_in_one_partition_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as it:
+        partitions = [it.host(index) for index in range(2)]
+        broken = partitions[0].log
+        append_replicated = Log.append_replicated
+
+        def fail(self: Log, *arguments: object, **options: object) -> object:
+            if self is broken:
+                raise ValueError("nobody thought of this")
+            return append_replicated(self, *arguments, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Log, "append_replicated", fail)
+        for index, partition in enumerate(partitions):
+            it.leader.lead(index)
+            it.leader.produce(index)
+            it.fetchers.follow(partition, 1, 0)
+        await it.caught_up(partitions[1])
+        assert it.fetchers.failed_count == 1
+
+
 async def test_histories_that_part_are_cut_by_epochs_and_copied_again() -> None:
     """KIP-279's story, over the wire's messages and with real logs."""
     async with stage() as it:
@@ -194,6 +230,18 @@ async def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch()
         log = partition.log
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (14, 30, 30)
         assert all_batches(log) == all_batches(led.log)
+
+
+async def test_what_a_disk_lost_is_there_again_once_the_leader_is_caught_up_with() -> None:
+    async with stage() as it:
+        it.leader.lead(0)
+        it.leader.produce(0, 6)
+        partition = it.host(0)
+        partition.log.missing_until = 9  # The leader was elected uncleanly, and never had the last three.
+        assert partition.log.cut_below_high_watermark
+        it.fetchers.follow(partition, 1, 0)
+        await it.caught_up(partition)
+        assert not partition.log.cut_below_high_watermark
 
 
 async def test_the_log_start_follows_and_the_watermark_may_fall() -> None:
@@ -416,6 +464,28 @@ async def test_pipelines_are_as_many_as_configured_and_spread_the_partitions() -
         assert it.fetchers.pipeline_count == 1
         it.leader.produce(5)
         await it.caught_up(partitions[5])
+
+
+def test_four_pipelines_are_faster_than_one_over_a_long_way() -> None:
+    async def copy(pipelines: int) -> float:
+        it = Stage(num_replica_fetchers=str(pipelines), replica_fetch_response_max_bytes="20000")
+        it.leader.delay_s = 0.1
+        partitions = [it.host(index) for index in range(8)]
+        for index, partition in enumerate(partitions):
+            it.leader.lead(index)
+            it.leader.produce(index, 20, size=5000)
+            it.fetchers.follow(partition, 1, 0)
+        for partition in partitions:
+            await it.caught_up(partition, within_s=60)
+        took_s = asyncio.get_running_loop().time()
+        await it.stop()
+        return took_s
+
+    took_s = []
+    for pipelines in (1, 4):
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            took_s.append(runner.run(copy(pipelines)))
+    assert took_s[1] < took_s[0] / 2
 
 
 async def test_a_leader_that_moved_is_found_at_its_new_address() -> None:

@@ -7,9 +7,13 @@ import asyncio
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest
+from ottla.wire.messages.fetch_response import FetchResponse
 from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.list_offsets_response import ListOffsetsPartitionResponse, ListOffsetsResponse
+from tests.metadata import making
 from tests.replication.leader_stage import TOPIC, Stage, stage, values, wanted
+from tests.seams.test_node_in_memory import batch
 
 
 async def list_offset(setting: Stage, timestamp: int, replica_id: int = -1) -> ListOffsetsPartitionResponse:
@@ -193,8 +197,8 @@ async def test_a_follower_in_a_session_tells_its_position_by_saying_nothing() ->
         assert setting.leader.followers[2].caught_up_ms > 40_000
 
 
-async def test_two_requests_of_one_session_at_once_each_get_what_they_asked_for() -> None:
-    """The first waits at offset 1 while the second, on another connection, goes back to 0."""
+async def test_a_second_request_of_a_session_has_the_first_answered_as_it_stands() -> None:
+    """Answers leave in order, and the follower wants something else by now: it must not wait behind its own poll."""
     async with stage() as setting:
         setting.create(isr=(1, 2), replicas=(1, 2))
         await setting.produce(b"one")
@@ -204,9 +208,105 @@ async def test_two_requests_of_one_session_at_once_each_get_what_they_asked_for(
         await asyncio.sleep(0.02)
         second = await again.ask(wanted(0), session=(session, 2))
         assert values(second.responses[0].partitions[0]) == [b"one"]
+        first = await asyncio.wait_for(waiting, 1)
+        assert [values(told) for topic in first.responses for told in topic.partitions] == [[]]
+
+
+async def test_two_requests_of_one_consumer_session_at_once_each_get_what_they_asked_for() -> None:
+    async with stage() as setting:
+        setting.create(isr=(1,), replicas=(1,))
+        await setting.produce(b"one")
+
+        async def ask(offset: int, session: tuple[int, int], wait_ms: int = 0) -> FetchResponse:
+            request = FetchRequest(
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                session_id=session[0],
+                session_epoch=session[1],
+                topics=[wanted(offset)],
+            )
+            return await (await setting.connect()).ask(request, FetchResponse, 17)
+
+        session = (await ask(0, (0, 0))).session_id
+        waiting = asyncio.ensure_future(ask(1, (session, 1), 5_000))
+        await asyncio.sleep(0.02)
+        second = await ask(0, (session, 2))
+        assert values(second.responses[0].partitions[0]) == [b"one"]
         await setting.produce(b"two")
         first = await asyncio.wait_for(waiting, 1)
         assert values(first.responses[0].partitions[0]) == [b"two"]
+
+
+async def test_a_session_is_for_whoever_opened_it() -> None:
+    async with stage() as setting:
+        setting.create()
+        two, three = await setting.follower(2), await setting.follower(3)
+        session = (await two.ask(wanted(0), session=(0, 0))).session_id
+        assert (await three.ask(session=(session, 1))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert (await two.ask(session=(session, 1))).error_code == 0
+
+
+async def test_a_request_looks_only_at_what_has_moved() -> None:
+    """Fifty quiet partitions and a busy one: all fifty-one are known to be copied, and one is looked at."""
+    async with stage() as setting:
+        partitions = [making.partition(77, index, replicas=(1, 2)) for index in range(51)]
+        setting.publish(making.topic(TOPIC, 77), *partitions)
+        two = await setting.follower(2)
+        topic = wanted(0, leader_epoch=0)
+        topic.partitions = [
+            FetchPartition(partition=index, current_leader_epoch=0, partition_max_bytes=1 << 20) for index in range(51)
+        ]
+        session = (await two.ask(topic, session=(0, 0))).session_id
+        looked = setting.partition.meters.fetches.value
+        for epoch in range(1, 6):
+            await setting.produce(b"%d" % epoch)
+            answer = await two.ask(session=(session, epoch))
+            assert [partition.partition_index for partition in answer.responses[0].partitions] == [0]
+        assert setting.partition.meters.fetches.value - looked == 5
+        setting.clock.ahead_s += 100
+        await two.ask(session=(session, 6))
+        setting.services.replicas.on_tick()
+        quiet, busy = setting.services.replicas.partition(TOPIC, 50), setting.partition
+        assert quiet is not None
+        assert quiet.leader is not None
+        assert quiet.leader.pending is None
+        assert busy.leader is not None
+        assert busy.leader.pending is not None
+        # It has something to copy only now, and was caught up until a moment ago, whatever it has said of itself.
+        setting.clock.ahead_s += 20
+        setting.services.replicas.produce(quiet, memoryview(bytearray(batch(b"news"))), 1, 12)
+        setting.services.replicas.wake_fetches()
+        await two.ask(session=(session, 7))
+        setting.services.replicas.on_tick()
+        assert quiet.leader.pending is None
+
+
+async def test_a_partition_that_a_session_let_go_of_is_not_copied_any_more() -> None:
+    async with stage() as setting:
+        setting.create(replicas=(1, 2), isr=(1, 2))
+        two = await setting.follower(2)
+        session = (await two.ask(wanted(0), session=(0, 0))).session_id
+        await two.ask(session=(session, 1), forgotten=True)
+        assert setting.partition.replica_readers == {}
+        await setting.produce(b"one")
+        setting.clock.ahead_s += 31
+        other = await setting.follower(2)
+        await other.ask(session=(0, 0))
+        setting.services.replicas.on_tick()
+        assert setting.leader.pending is not None
+
+
+async def test_a_session_that_ends_is_forgotten_by_its_partitions() -> None:
+    async with stage() as setting:
+        setting.create()
+        two = await setting.follower(2)
+        session = (await two.ask(wanted(0), session=(0, 0))).session_id
+        assert len(setting.partition.replica_readers) == 1
+        await two.ask(wanted(0), session=(session, -1))
+        assert setting.partition.replica_readers == {}
+        assert (await asyncio.wait_for(two.fetch(0, wait_ms=20), 1)).error_code == 0
+        assert setting.partition.replica_readers == {}
 
 
 async def test_offsets_that_a_new_leader_does_not_know_yet() -> None:

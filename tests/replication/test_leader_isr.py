@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.broker.replica_manager import NoFetchers
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.images import RESOURCE_BROKER, RESOURCE_TOPIC
 from ottla.partition import LiveBroker
@@ -13,6 +14,10 @@ from ottla.wire.messages.delete_records_request import (
     DeleteRecordsTopic,
 )
 from ottla.wire.messages.delete_records_response import DeleteRecordsPartitionResult, DeleteRecordsResponse
+from ottla.wire.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest, TopicRequest
+from ottla.wire.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponse
+from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.metadata_response import MetadataResponse
 from tests.metadata import making
 from tests.replication.leader_stage import BROKER_EPOCHS, TOPIC, TOPIC_ID, Stage, stage, values, wanted
 
@@ -189,14 +194,12 @@ async def test_a_fenced_follower_holds_nothing_back_once_it_is_out() -> None:
 async def test_roles_follow_the_metadata() -> None:
     calls: list[tuple[object, ...]] = []
 
-    class Fetchers:
+    class Fetchers(NoFetchers):
         def follow(self, partition: object, leader_id: int, leader_epoch: int) -> None:
             calls.append(("follow", leader_id, leader_epoch))
 
         def unfollow(self, partition: object) -> None:
             calls.append(("unfollow",))
-
-        def on_metadata(self, image: object) -> None: ...
 
     async with stage() as setting:
         setting.services.fetchers = Fetchers()
@@ -323,3 +326,84 @@ async def test_a_follower_serves_consumers_up_to_its_own_high_watermark() -> Non
         follower = await setting.follower(2)
         response = await follower.ask(wanted(0, leader_epoch=6))
         assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_hundreds_of_logs_are_made_a_few_at_a_time_and_end_as_the_newest_metadata_says() -> None:
+    async with stage() as setting:
+        replicas = setting.services.replicas
+        records = [making.partition(5, index, replicas=(1, 2)) for index in range(300)]
+        setting.publish(making.topic("wide", 5), *records)
+        assert replicas.partition("wide", 299) is None
+        # Before they are all made one changes its leader, and the topic grows.
+        setting.publish(making.change(5, 299, leader=2), making.partition(5, 300))
+        await setting.settle(lambda: replicas.partition("wide", 300) is not None)
+        hosted = [replicas.partition("wide", index) for index in range(301)]
+        assert [partition is not None and partition.leader is not None for partition in hosted] == [
+            index != 299 for index in range(301)
+        ]
+        moved = hosted[299]
+        assert moved is not None
+        assert moved.following == (2, 1)
+
+
+async def test_a_topic_that_is_deleted_before_its_logs_are_made_leaves_none() -> None:
+    async with stage() as setting:
+        records = [making.partition(5, index, replicas=(1,)) for index in range(300)]
+        setting.publish(making.topic("wide", 5), *records)
+        setting.publish(making.removed(5))
+        await asyncio.sleep(0.05)
+        assert "wide" not in setting.services.replicas.by_name
+        assert not any(where.topic == "wide" for where in setting.services.logs.logs)
+
+
+async def test_the_metrics_page_says_who_is_behind() -> None:
+    async with stage() as setting:
+        setting.create(isr=(1, 2), min_insync_replicas="2")
+        await setting.produce(b"one", b"two")
+        two, three = await setting.follower(2), await setting.follower(3)
+        await two.fetch(2)
+        await three.fetch(0)
+        page = setting.services.metrics.page()
+
+        def shown(name: str, **labels: str) -> float:
+            said = ",".join(f'{key}="{value}"' for key, value in labels.items())
+            head = f"{name}{{{said}}} " if said else f"{name} "
+            return next(float(line[len(head) :]) for line in page.splitlines() if line.startswith(head))
+
+        where = {"topic": TOPIC, "partition": "0"}
+        assert shown("kafka_cluster_partition_followerlag", **where, replica="2") == 0
+        assert shown("kafka_cluster_partition_followerlag", **where, replica="3") == 2
+        assert shown("kafka_cluster_partition_insyncreplicascount", **where) == 2
+        assert shown("kafka_server_replicamanager_underreplicatedpartitions") == 1
+        assert shown("kafka_server_replicamanager_atminisrpartitioncount") == 1
+        assert shown("kafka_server_replicamanager_underminisrpartitioncount") == 0
+        assert shown("kafka_server_brokertopicmetrics_replicationbytesout_total") > 0
+        assert shown("kafka_server_brokertopicmetrics_bytesout_total", topic=TOPIC) == 0
+
+
+async def test_clients_are_told_who_is_out_of_reach() -> None:
+    async with stage() as setting:
+        setting.create(isr=(1, 3))
+        setting.publish(making.broker_change(2, BROKER_EPOCHS[2], fenced=1))
+        client = await setting.connect()
+        response = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), MetadataResponse, 12)
+        told = response.topics[0].partitions[0]
+        assert (told.error_code, told.leader_id, told.leader_epoch) == (0, 1, 5)
+        assert (told.replica_nodes, told.isr_nodes, told.offline_replicas) == ([1, 2, 3], [1, 3], [2])
+        assert [broker.node_id for broker in response.brokers] == [1, 3]
+        old = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), MetadataResponse, 0)
+        assert (old.topics[0].partitions[0].error_code, old.topics[0].partitions[0].replica_nodes) == (
+            ErrorCode.REPLICA_NOT_AVAILABLE,
+            [1, 3],
+        )
+        setting.change(leader=-1)
+        response = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), MetadataResponse, 12)
+        told = response.topics[0].partitions[0]
+        assert (told.error_code, told.leader_id, told.leader_epoch) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 6)
+        described = await client.ask(
+            DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)], response_partition_limit=10),
+            DescribeTopicPartitionsResponse,
+            0,
+        )
+        partition = described.topics[0].partitions[0]
+        assert (partition.error_code, partition.leader_id, partition.offline_replicas) == (0, -1, [2])

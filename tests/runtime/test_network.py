@@ -264,3 +264,23 @@ async def test_connecting_to_nobody_is_an_os_error() -> None:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(OSError):
             await SocketNetwork().connect("127.0.0.1", unused.getsockname()[1], Recorder())
+
+
+async def test_a_name_is_tried_at_all_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`localhost` may be ::1 first, and the server listen on 127.0.0.1 alone."""
+    async with listening() as (listener, accepted):
+        port = listener.address[1]
+        found = [(socket.AF_INET, ("127.0.0.2", port)), (socket.AF_INET, ("127.0.0.1", port))]
+
+        async def resolve(*arguments: object, **options: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+            return [(family, socket.SOCK_STREAM, 0, "", address) for family, address in found]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+        near = Recorder()
+        connection = await SocketNetwork().connect("somewhere", port, near)
+        await until(lambda: accepted)
+        assert near.events == ["made"]
+        connection.close()
+        found.pop()
+        with pytest.raises(ConnectionRefusedError):
+            await SocketNetwork().connect("somewhere", port, Recorder())

@@ -28,6 +28,7 @@ from ottla.wire.messages.produce_request import PartitionProduceData, ProduceReq
 from ottla.wire.messages.produce_response import ProduceResponse
 from tests.log.faulty_disk import FaultyDisk, Operation
 from tests.seams.surroundings import LoopClock, MemoryNetwork, memory_runtime
+from tests.seams.test_maintenance import until
 from tests.seams.test_node_in_memory import CONFIG, Client, batch
 
 BROKER = 4
@@ -210,3 +211,44 @@ async def test_topics_keep_away_from_a_directory_that_is_for_metadata_alone() ->
         assert it.held() == {"/a": 2, "/b": 2}
         assert set(await it.describe()) == {"/a", "/b"}
         assert "/metadata/__cluster_metadata-0" in {path.rpartition("/")[0] for path in station.disk.files()}
+
+
+def assigned(it: Life, topic: str) -> dict[int, str]:
+    """Where the metadata says that each partition is."""
+    services = it.node.services
+    paths = {
+        found.properties.directory_id: path
+        for path, found in services.logs.directories.items()
+        if found.properties is not None
+    }
+    image = services.image.topic(topic)
+    assert image is not None
+    return {index: paths.get(partition.directory_of(1), "?") for index, partition in image.partitions.items()}
+
+
+async def test_the_metadata_learns_which_partition_is_on_which_disk() -> None:
+    station = Station()
+    async with station.running() as it:
+        await it.create("t", 4)
+        really = {partition.partition: place for partition, place in it.places().items()}
+        await until(lambda: assigned(it, "t") == really)
+    async with station.running() as it:
+        assert assigned(it, "t") == really
+
+
+async def test_only_the_partitions_on_a_failed_disk_lose_their_leader() -> None:
+    station = Station(**{"metadata.log.dir": "/a"})
+    async with station.running() as it:
+        await it.create("t", 4)
+        await until(lambda: "?" not in assigned(it, "t").values())
+        lost = [partition.partition for partition, place in it.places().items() if place == "/b"]
+        station.break_directory("/b")
+        assert await it.produce("t", lost[0], b"nowhere") == ErrorCode.KAFKA_STORAGE_ERROR
+
+        def leaders() -> dict[int, int]:
+            image = it.node.services.image.topic("t")
+            assert image is not None
+            return {index: partition.leader for index, partition in image.partitions.items()}
+
+        await until(lambda: leaders() == {index: -1 if index in lost else 1 for index in range(4)})
+        station.disk.hook = None

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ottla.broker.control.control_plane import metadata_log_config
 from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
 from ottla.model import TopicPartition
@@ -259,3 +260,11 @@ async def test_a_node_listens_as_its_socket_keys_say() -> None:
 async def test_unset_socket_keys_leave_the_buffers_to_the_system() -> None:
     async with stage() as it:
         assert all(listener.options == ListenOptions() for listener in it.network.listeners)
+
+
+def test_the_metadata_log_obeys_the_keys_that_tests_of_it_need() -> None:
+    keys = {"internal.metadata.log.segment.bytes": "5000", "internal.metadata.delete.delay.millis": "7"}
+    config = metadata_log_config(NodeConfig({**CONFIG.static, **keys}))
+    assert (config.segment_bytes, config.file_delete_delay_ms) == (5000, 7)
+    config = metadata_log_config(NodeConfig({**CONFIG.static, "metadata.log.segment.bytes": "9000000"}))
+    assert (config.segment_bytes, config.file_delete_delay_ms) == (9_000_000, 60_000)

@@ -15,9 +15,9 @@ from typing import Protocol
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.http_responder import HEAD_BYTES_MAX, LEAST_LENGTH, REQUEST_LENGTHS, HttpResponder, speaks_http
 from ottla.broker.limits import FLUSH_BYTES_MIN, REQUEST_BYTES_MAX, TURN_SECONDS_MAX
-from ottla.broker.reply import CloseConnection, Deferred, FileSpan, Ready, Reply
+from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import Malformed
-from ottla.runtime import Connection
+from ottla.runtime import Connection, FileSpan
 from ottla.runtime.timers import Timer
 
 IN_FLIGHT_MAX = 128

@@ -10,11 +10,13 @@ full requests.
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
+from typing import TypeVar
 
+from ottla.broker.hosted import HostedPartition
 from ottla.broker.limits import SESSION_PARTITIONS_MAX
 from ottla.errors import ErrorCode, KafkaError
-from ottla.wire.fetch_codec import TopicKey
+from ottla.partition import FollowerProgress
+from ottla.wire.fetch_codec import PartitionKey, Wanted
 
 FINAL_EPOCH = -1
 """A full request that wants no session."""
@@ -23,34 +25,19 @@ INITIAL_EPOCH = 0
 EVICTION_MS = 120_000
 """`min.incremental.fetch.session.eviction.ms`: a session unused for so long may be given up for any other."""
 
-PartitionKey = tuple[TopicKey, int]
-
-NO_WATERMARK = (1 << 63) - 1
-"""The reader does not say which high watermark it knows, and does not want to be woken by a higher one (KIP-1166)."""
-
-
-class Wanted(NamedTuple):
-    """What a request asks of one partition."""
-
-    topic: TopicKey
-    partition: int
-    fetch_offset: int
-    max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-    log_start_offset: int = -1
-    high_watermark: int = NO_WATERMARK
-
 
 class FetchPartition:
     """What a client wants of one partition, and what it was last told about it."""
 
-    __slots__ = ("told_high_watermark", "told_log_start", "wanted")
+    __slots__ = ("hosted", "progress", "told_high_watermark", "told_log_start", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.told_high_watermark = -1
         self.told_log_start = -1
+        self.hosted: HostedPartition | None = None
+        self.progress: FollowerProgress | None = None
+        """Both are used by followers' sessions only (`follower_sessions`)."""
 
     def has_news(self, *, error: int, size: int, high_watermark: int, log_start: int, urgent: bool) -> bool:
         """Must the next response name this partition? Also notes what it will say. `urgent` is what must be told each
@@ -68,12 +55,15 @@ class FetchPartition:
 class FetchSession:
     """One client's session; `epoch` is the one its next request must carry."""
 
-    __slots__ = ("by_id", "created_ms", "epoch", "partitions", "privileged", "session_id", "used_ms")
+    PRIVILEGED = False
+    """May it displace others in a full cache? Those of followers may."""
 
-    def __init__(self, session_id: int, *, by_id: bool, privileged: bool, now_ms: int) -> None:
+    __slots__ = ("by_id", "created_ms", "epoch", "partitions", "replica_id", "session_id", "used_ms")
+
+    def __init__(self, session_id: int, *, by_id: bool, replica_id: int = -1, now_ms: int) -> None:
         self.session_id = session_id
         self.by_id = by_id
-        self.privileged = privileged
+        self.replica_id = replica_id
         self.created_ms = now_ms
         self.used_ms = now_ms
         self.epoch = 1
@@ -100,8 +90,14 @@ class FetchSession:
             del self.partitions[key]
             self.partitions[key] = partition
 
+    def close(self) -> None:
+        """The session is over."""
+
     def advance_epoch(self) -> None:
         self.epoch = 1 if self.epoch >= 0x7FFFFFFF else self.epoch + 1
+
+
+S = TypeVar("S", bound=FetchSession)
 
 
 class FetchSessions:
@@ -119,10 +115,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def resume(self, session_id: int, epoch: int, *, by_id: bool, now_ms: int) -> FetchSession:
-        """The session that an incremental request names."""
+    def resume(self, session_id: int, epoch: int, *, by_id: bool, replica_id: int = -1, now_ms: int) -> FetchSession:
+        """The session that an incremental request names, if it is the asker's."""
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.replica_id != replica_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.by_id != by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -134,14 +130,16 @@ class FetchSessions:
         self._sessions[session_id] = session
         return session
 
-    def create(self, wanted: list[Wanted], *, by_id: bool, privileged: bool, now_ms: int) -> FetchSession | None:
-        """A new session, or none if there is no room. It may be about nothing yet. Followers are `privileged`."""
-        if not self._make_room(len(wanted), privileged, now_ms):
+    def create(
+        self, make: type[S], wanted: list[Wanted], *, by_id: bool, replica_id: int = -1, now_ms: int
+    ) -> S | None:
+        """A new session, or none if there is no room. It may be about nothing yet."""
+        if not self._make_room(len(wanted), make.PRIVILEGED, now_ms):
             return None
         session_id = self._random.randrange(1, 0x7FFFFFFF)
         while session_id in self._sessions:
             session_id = self._random.randrange(1, 0x7FFFFFFF)
-        session = FetchSession(session_id, by_id=by_id, privileged=privileged, now_ms=now_ms)
+        session = make(session_id, by_id=by_id, replica_id=replica_id, now_ms=now_ms)
         session.update(wanted, [])
         self._sessions[session_id] = session
         self.partition_count += len(session.partitions)
@@ -158,6 +156,7 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= len(session.partitions)
+            session.close()
 
     def _make_room(self, size: int, privileged: bool, now_ms: int) -> bool:
         if self.partition_count + size > self._partitions_max:
@@ -173,8 +172,8 @@ class FetchSessions:
             return True
         # A follower may displace a consumer, and a larger session a smaller one, once that has had its time.
         for session in self._sessions.values():
-            lesser = (session.privileged, len(session.partitions)) < (privileged, size)
-            if lesser and (privileged > session.privileged or now_ms - session.created_ms > EVICTION_MS):
+            lesser = (session.PRIVILEGED, len(session.partitions)) < (privileged, size)
+            if lesser and (privileged > session.PRIVILEGED or now_ms - session.created_ms > EVICTION_MS):
                 self.close(session.session_id)
                 self.evictions += 1
                 return True

@@ -10,6 +10,7 @@ this broker, so an answer waits, not for long, until this node has seen what it 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
@@ -42,6 +43,7 @@ FORWARDABLE = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49,
 """The keys of what an envelope may hold, as in Kafka."""
 
 SEEN_HERE_MS_MAX = 1_000
+RETRY_MS = 20
 
 _INT16 = Struct(">h")
 _CORRELATION_ID = 0
@@ -75,6 +77,8 @@ async def forward(context: Context, request: Message) -> Message:
         if clock.monotonic() >= deadline:
             late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "No active controller answered in time.")
             return refusal(request, late, context.api_version)
+        # A leadership that is over is given up in turns of the loop to come.
+        await asyncio.sleep(RETRY_MS / 1000)
 
 
 async def _handle_here(context: Context, request: Message) -> Message:

@@ -7,6 +7,7 @@ because nobody leads or its disk failed. `ReplicaManager` alone moves it from on
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from ottla.broker.request_metrics import TopicMeters
@@ -14,6 +15,7 @@ from ottla.log import Log
 from ottla.metadata.images import MetadataImage, PartitionImage
 from ottla.model import TopicPartition, Uuid
 from ottla.partition import PartitionLeader
+from ottla.partition.follower import PartitionFollower
 from ottla.records import ValidationRules
 
 
@@ -29,14 +31,23 @@ class ProduceWaiter(Protocol):
 
 
 class FetchWaiter(Protocol):
-    """A fetch request that waits for bytes (`broker/purgatory`)."""
-
-    @property
-    def wants_watermark(self) -> bool:
-        """Is it to hear of a higher watermark? A follower mostly is not: it waits for the end of the log."""
-        ...
+    """A consumer's fetch request that waits for bytes (`broker/purgatory`)."""
 
     def on_advance(self, partition: HostedPartition) -> None: ...
+
+
+class ReplicaReader(Protocol):
+    """A follower that copies partitions from here (`broker/follower_sessions`)."""
+
+    def on_append(self, partition: HostedPartition) -> bool:
+        """The log has grown, or something else happened that concerns its readers. True if one waits: `wake` it."""
+        ...
+
+    def on_watermark(self, partition: HostedPartition) -> bool:
+        """The high watermark moved."""
+        ...
+
+    def wake(self) -> None: ...
 
 
 class DeleteWaiter(Protocol):
@@ -58,6 +69,11 @@ class Fetchers(Protocol):
 
     def on_metadata(self, image: MetadataImage) -> None: ...
 
+    def followed(self) -> Iterator[tuple[TopicPartition, PartitionFollower]]: ...
+
+    @property
+    def lag_max(self) -> int: ...
+
 
 class HostedPartition:
     """State only; `ReplicaManager` is the one who changes it."""
@@ -78,7 +94,7 @@ class HostedPartition:
         "log",
         "meters",
         "min_isr",
-        "replica_waiters",
+        "replica_readers",
         "rules",
         "throttled",
         "topic",
@@ -120,7 +136,7 @@ class HostedPartition:
         """Both in the order of their offsets, since appends are."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         """Consumers, who see no further than the high watermark."""
-        self.replica_waiters: dict[FetchWaiter, None] = {}
+        self.replica_readers: dict[ReplicaReader, None] = {}
         """Followers, who see to the end of the log."""
         self.delete_waiters: dict[DeleteWaiter, None] = {}
 

@@ -88,6 +88,7 @@ class LogMaintenance:
         if log_starts:
             await services.offload.run(log_starts.run)
             services.metrics.segments_deleted.value += services.logs.finish_retention(services.clock.wall_ms())
+            services.replicas.touch_all()
 
     async def _checkpoint_recovery_points(self) -> None:
         await self._services.offload.run(self._services.logs.prepare_recovery_point_checkpoints().run)

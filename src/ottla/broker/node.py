@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
+from ottla.broker.directory_assignments import DirectoryAssignments
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log_dirs import LogDirFailures
 from ottla.broker.maintenance import LogMaintenance
@@ -69,6 +70,8 @@ class Node:
         self.failure: BaseException | None = None
         """Why the node had to stop by itself, if it had to."""
         self.on_fatal: Callable[[], None] = lambda: None
+        self.all_stop = False
+        """Does the whole cluster stop with this node, so that there is nobody to hand over to?"""
 
     @property
     def services(self) -> Services:
@@ -195,6 +198,7 @@ class Node:
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
         self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(DirectoryAssignments(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
@@ -270,7 +274,7 @@ class Node:
         if self._services is not None:
             self._services.metrics.stop()
         if self._control is not None:
-            await self._control.stop()
+            await self._control.stop(hand_over=not self.all_stop)
         for _, listener in self._listeners:
             listener.close()
         if self._maintenance is not None:

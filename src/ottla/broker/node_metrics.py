@@ -22,6 +22,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.images import MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import METADATA_TOPIC
+from ottla.partition import PartitionLeader
 from ottla.raft.roles import Leader
 
 if TYPE_CHECKING:
@@ -149,7 +150,6 @@ class NodeMetrics:
             for waiters in (partition.durable_waiters, partition.watermark_waiters):
                 produces.update(waiter for _, waiter in waiters)
             fetches.update(partition.fetch_waiters)
-            fetches.update(partition.replica_waiters)
         # One whose time ran out stays in line behind its offset, but does not wait any more.
         waiting = sum(1 for waiter in produces if not isinstance(waiter, DelayedProduce) or waiter.waiting)
         yield ("Produce",), waiting
@@ -195,19 +195,18 @@ class NodeMetrics:
             )
 
         def reassigned(partition: HostedPartition) -> bool:
-            image = services.image.partition(partition.topic, partition.index)
-            moving = image is not None and (image.adding_replicas or image.removing_replicas)
-            return partition.leader is not None and bool(moving)
+            image = partition.image
+            return partition.leader is not None and bool(image.adding_replicas or image.removing_replicas)
+
+        def under_replicated(partition: HostedPartition) -> bool:
+            leader, adding = partition.leader, partition.image.adding_replicas
+            # One that is only being added was never there to be missed.
+            return leader is not None and len(leader.isr) < sum(replica not in adding for replica in leader.replicas)
 
         count("partitioncount", lambda partition: True)
         count("leadercount", lambda partition: partition.leader is not None)
         count("offlinereplicacount", lambda partition: partition.offline)
-        count(
-            "underreplicatedpartitions",
-            lambda partition: (
-                partition.leader is not None and len(partition.leader.isr) < len(partition.leader.replicas)
-            ),
-        )
+        count("underreplicatedpartitions", under_replicated)
         count(
             "underminisrpartitioncount",
             lambda partition: partition.leader is not None and not partition.leader.has_min_isr,
@@ -219,6 +218,34 @@ class NodeMetrics:
             ),
         )
         count("reassigningpartitions", reassigned)
+        registry = self._registry
+        registry.gauges("kafka_cluster_partition_followerlag", self._follower_lags)
+        registry.gauges("kafka_cluster_partition_insyncreplicascount", self._in_sync_replicas)
+        registry.gauges("kafka_server_fetcherlagmetrics_consumerlag", self._own_lags)
+        registry.gauge("kafka_server_replicafetchermanager_maxlag", lambda: services.fetchers.lag_max)
+
+    def _led(self) -> Iterator[tuple[HostedPartition, PartitionLeader]]:
+        """Partitions that are led here and have followers."""
+        for partition in self._services.replicas.partitions():
+            leader = partition.leader
+            if leader is not None and not leader.alone:
+                yield partition, leader
+
+    def _follower_lags(self) -> Series:
+        for partition, leader in self._led():
+            log_end = partition.log.log_end_offset
+            for replica, follower in leader.followers.items():
+                if follower.log_end >= 0:
+                    yield (partition.topic, str(partition.index), str(replica)), max(0, log_end - follower.log_end)
+
+    def _in_sync_replicas(self) -> Series:
+        for partition, leader in self._led():
+            yield (partition.topic, str(partition.index)), len(leader.isr)
+
+    def _own_lags(self) -> Series:
+        for (topic, index), follower in self._services.fetchers.followed():
+            if follower.lag is not None:
+                yield (topic, str(index)), follower.lag
 
     # Quorum and controller.
 

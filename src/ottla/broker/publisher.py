@@ -1,11 +1,13 @@
 """Turns committed metadata into action: which partitions to host, lead, follow or let go, and under which configs.
 
 Called once for each published delta, in order, on the event loop. When `on_metadata` returns, the node serves what the
-image says.
+image says, with one exception: logs that are to be made by the hundred are made a few at a time, so that the loop is
+not kept from everything else. Such a partition is not here until then, and what later deltas say of it is not lost.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -23,6 +25,11 @@ from ottla.records.compression import Compression
 from ottla.runtime import DiskError
 
 _log = logging.getLogger(__name__)
+
+AT_ONCE_MAX = 64
+"""Logs that one delta may have made before it returns."""
+TURN_S_MAX = 0.005
+"""For how long the making of logs may keep the loop."""
 
 CODECS = {
     "uncompressed": CompressionType.NONE,
@@ -69,6 +76,9 @@ class MetadataPublisher:
         self._services = services
         self._retiring: dict[TopicPartition, PendingWork] = {}
         """Deleted logs whose deletion is not durable yet."""
+        self._postponed: dict[TopicPartition, PartitionChange] = {}
+        """The newest change of each partition whose log is yet to be made."""
+        self._making = False
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         services = self._services
@@ -86,13 +96,43 @@ class MetadataPublisher:
         changes = delta.local_changes(services.node_id)
         if changes.deleted:
             self._delete([TopicPartition(topic, index) for topic, _, index in changes.deleted])
-        for change in changes.leaders:
-            self._lead(image, change)
-        for change in changes.followers:
-            self._follow(image, change)
+        self._apply(image, [*changes.leaders, *changes.followers])
         services.fetchers.on_metadata(image)
 
     # Partitions.
+
+    def _apply(self, image: MetadataImage, changes: list[PartitionChange]) -> None:
+        replicas = self._services.replicas
+        unmade = sum(replicas.partition(change.topic, change.partition) is None for change in changes)
+        postpone = unmade > AT_ONCE_MAX or bool(self._postponed)
+        for change in changes:
+            where = TopicPartition(change.topic, change.partition)
+            if where in self._postponed or (
+                postpone and where not in self._services.logs.logs and replicas.partition(*where) is None
+            ):
+                self._postponed[where] = change
+            else:
+                self._give_role(image, change)
+        if self._postponed and not self._making:
+            self._making = True
+            self._services.spawn(self._make_postponed())
+
+    async def _make_postponed(self) -> None:
+        services = self._services
+        clock = services.clock
+        while self._postponed:
+            until_s = clock.monotonic() + TURN_S_MAX
+            while self._postponed and clock.monotonic() < until_s:
+                where = next(iter(self._postponed))
+                self._give_role(services.image, self._postponed.pop(where))
+            await asyncio.sleep(0)
+        self._making = False
+
+    def _give_role(self, image: MetadataImage, change: PartitionChange) -> None:
+        if change.after.leader == self._services.node_id:
+            self._lead(image, change)
+        else:
+            self._follow(image, change)
 
     def _lead(self, image: MetadataImage, change: PartitionChange) -> None:
         hosted = self._host(image, change)
@@ -153,6 +193,7 @@ class MetadataPublisher:
     def _delete(self, partitions: list[TopicPartition]) -> None:
         services = self._services
         for partition in partitions:
+            self._postponed.pop(partition, None)
             services.replicas.forget(*partition)
         known = [partition for partition in partitions if partition in services.logs.logs]
         work = services.logs.delete(known, services.clock.wall_ms())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ottla.broker.hosted import FetchWaiter, HostedPartition
+from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode
 from ottla.metrics.instruments import Meter
 from ottla.runtime.timers import Timer, TimerWheel
@@ -79,13 +79,12 @@ class DelayedProduce:
 
 
 class DelayedFetch:
-    """Waits until the partitions of one fetch request together hold enough bytes, or one of them has news.
+    """Waits until the partitions of one consumer's fetch request together hold enough bytes, or one of them has news.
 
-    A consumer waits for the high watermark, a follower (`from_replica`) for the end of the log; with `wants_watermark`
-    it hears of the watermark as well. `ready` is asked again for each partition that moved; `finish` is called once.
+    `ready` is asked again for each partition that moved; `finish` is called once.
     """
 
-    __slots__ = ("_expired", "_finish", "_from_replica", "_partitions", "_ready", "_timer", "wants_watermark")
+    __slots__ = ("_expired", "_finish", "_partitions", "_ready", "_timer")
 
     def __init__(
         self,
@@ -95,23 +94,15 @@ class DelayedFetch:
         timers: TimerWheel,
         timeout_ms: int,
         expired: Meter,
-        *,
-        from_replica: bool = False,
-        wants_watermark: bool = True,
     ) -> None:
         """`expired` counts those whose time ran out."""
         self._expired = expired
         self._partitions = partitions
         self._ready = ready
         self._finish: Callable[[], None] | None = finish
-        self._from_replica = from_replica
-        self.wants_watermark = wants_watermark
         for partition in partitions:
-            self._line(partition)[self] = None
+            partition.fetch_waiters[self] = None
         self._timer = timers.after(timeout_ms, self._on_timeout)
-
-    def _line(self, partition: HostedPartition) -> dict[FetchWaiter, None]:
-        return partition.replica_waiters if self._from_replica else partition.fetch_waiters
 
     def on_advance(self, partition: HostedPartition) -> None:
         if self._finish is not None and self._ready(partition):
@@ -136,7 +127,7 @@ class DelayedFetch:
     def _leave(self) -> None:
         self._timer.cancel()
         for partition in self._partitions:
-            self._line(partition).pop(self, None)
+            partition.fetch_waiters.pop(self, None)
 
 
 class DelayedDeleteRecords:

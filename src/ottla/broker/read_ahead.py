@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 
-from ottla.broker.reply import FileSpan
 from ottla.errors import KafkaError
-from ottla.runtime import File, Offload
+from ottla.runtime import File, FileSpan, Offload
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """Several fetches' worth: the device reads the next window while this one is being sent."""

@@ -15,14 +15,15 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
-from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic
+from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, ReplicaReader
 from ottla.broker.request_metrics import TopicMeters
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo, Flush
 from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metrics.registry import Registry
-from ottla.model import Uuid
-from ottla.partition import Effect, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
+from ottla.model import TopicPartition, Uuid
+from ottla.partition import Effect, Heard, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
+from ottla.partition.follower import PartitionFollower
 from ottla.records.validate import DecompressionBudget, validate_as_it_is, validate_closely
 from ottla.runtime import DiskError, Offload, Runtime
 
@@ -40,6 +41,13 @@ class NoFetchers:
 
     def on_metadata(self, image: MetadataImage) -> None:
         pass
+
+    def followed(self) -> Iterator[tuple[TopicPartition, PartitionFollower]]:
+        return iter(())
+
+    @property
+    def lag_max(self) -> int:
+        return 0
 
 
 class ReplicaManager:
@@ -162,7 +170,7 @@ class ReplicaManager:
                 else:
                     partition.durable_offset = end_offset
                     self._on_durable(partition)
-            if partition.replica_waiters:
+            if partition.replica_readers:
                 self._appended[partition] = None
         return appended
 
@@ -202,7 +210,7 @@ class ReplicaManager:
         while waiters and waiters[0][0] <= offset:
             required, waiter = waiters.popleft()
             waiter.on_safe(partition, required)
-        if partition.fetch_waiters or partition.replica_waiters:
+        if partition.fetch_waiters or partition.replica_readers:
             self._advanced[partition] = None
 
     def wake_fetches(self) -> None:
@@ -210,22 +218,36 @@ class ReplicaManager:
         while self._advanced or self._appended:
             advanced, self._advanced = self._advanced, {}
             appended, self._appended = self._appended, {}
+            stirred: dict[ReplicaReader, None] = {}
             for partition in appended:
-                for waiter in list(partition.replica_waiters):
-                    waiter.on_advance(partition)
+                for reader in partition.replica_readers:
+                    if reader.on_append(partition):
+                        stirred[reader] = None
+            for partition in advanced:
+                for reader in partition.replica_readers:
+                    if reader.on_watermark(partition):
+                        stirred[reader] = None
+            for reader in stirred:
+                reader.wake()
             for partition in advanced:
                 for waiter in list(partition.fetch_waiters):
                     waiter.on_advance(partition)
-                for waiter in list(partition.replica_waiters):
-                    if waiter.wants_watermark:
-                        waiter.on_advance(partition)
 
-    def _wake_all(self, partition: HostedPartition) -> None:
-        """Something about the partition changed that everybody should look at."""
+    def touch(self, partition: HostedPartition) -> None:
+        """Something about the partition changed that everybody who reads it should look at."""
         if partition.fetch_waiters:
             self._advanced[partition] = None
-        if partition.replica_waiters:
+        if partition.replica_readers:
             self._appended[partition] = None
+
+    def touch_all(self) -> None:
+        """The same of all, such as after retention moved log starts."""
+        for partition in self.partitions():
+            self.touch(partition)
+        self.wake_fetches()
+
+    def _wake_all(self, partition: HostedPartition) -> None:
+        self.touch(partition)
         self.wake_fetches()
 
     def on_follower_advanced(self, partition: HostedPartition) -> None:
@@ -323,12 +345,14 @@ class ReplicaManager:
         fetch_offset: int,
         log_end_at_read: int,
         log_start: int,
+        heard: Heard,
     ) -> None:
-        """A follower whose fetch was served holds everything before `fetch_offset`."""
+        """A follower whose fetch was served holds everything before `fetch_offset`. The fetch came when `heard` says,
+        and so will others that do not name the partition."""
         leader = partition.leader
         assert leader is not None
         effects = leader.on_fetch(
-            replica, broker_epoch, fetch_offset, log_end_at_read, self.now_ms(), log_start=log_start
+            replica, broker_epoch, fetch_offset, log_end_at_read, heard.ms, log_start=log_start, heard=heard
         )
         if effects:
             self._carry_out(partition, effects)

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
-from ottla.runtime import File
-
-
-class FileSpan(NamedTuple):
-    """Bytes of a file that go to the socket without passing through Python."""
-
-    file: File
-    position: int
-    size: int
-
+from ottla.runtime import FileSpan
 
 Chunks = list[bytes | FileSpan]
 """A response in pieces, in order, the length prefix included."""

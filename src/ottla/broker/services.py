@@ -20,17 +20,16 @@ from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
 from ottla.broker.replica_selector import replica_selector
 from ottla.broker.replication.throttle import ReplicationThrottle
-from ottla.broker.reply import FileSpan
 from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.telemetry import Telemetry
 from ottla.config.node import NodeConfig
 from ottla.controller.topic_names import check_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogManager
-from ottla.metadata.images import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import Uuid
-from ottla.runtime import Clock, Disk, Offload, Runtime
+from ottla.runtime import Clock, Disk, FileSpan, Offload, Runtime
 from ottla.runtime.timers import TimerWheel
 from ottla.wire.produce_codec import Openings
 
@@ -274,9 +273,6 @@ class Services:
         except KafkaError:
             return False
         return True
-
-    def offline_replicas(self, topic: TopicImage, index: int, partition: PartitionImage, alive: set[int]) -> list[int]:
-        return [replica for replica in partition.replicas if replica not in alive]
 
     def is_warm(self, span: FileSpan) -> bool:
         """Can the span be sent without waiting for the device?"""

@@ -116,3 +116,34 @@ def format_(
         features=feature or [],
         settings=settings or [],
     )
+
+
+@app.command()
+def sim(
+    seed: Annotated[int | None, typer.Option(help="Run this one seed.")] = None,
+    seeds: Annotated[str, typer.Option(help="Run these, as in 0-999.")] = "0-9",
+    mode: Annotated[str, typer.Option(help="safety or liveness.")] = "safety",
+    story: Annotated[bool, typer.Option("--story", help="Tell what happened, moment by moment.")] = False,
+    jobs: Annotated[int, typer.Option(help="So many processes at once.")] = 1,
+    nodes: Annotated[int | None, typer.Option(help="So many nodes, where the seed would choose.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long the trouble lasts, in simulated seconds.")] = 60.0,
+    mutation: Annotated[str | None, typer.Option(help="Put this historic bug into the nodes.")] = None,
+    mutations: Annotated[bool, typer.Option("--mutations", help="List the bugs that can be put in.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Keep the seeds that passed here, and leave them out.")] = None,
+) -> None:
+    """Run clusters of real nodes on virtual time under seeds, with everything failing, and check what must hold."""
+    from ottla.cli.sim import list_mutations, parse_seeds, run_sim
+
+    if mutations:
+        list_mutations()
+        return
+    run_sim(
+        seeds=[seed] if seed is not None else parse_seeds(seeds),
+        mode=mode,
+        nodes=nodes,
+        seconds=seconds,
+        jobs=jobs,
+        story=story,
+        mutation=mutation,
+        resume=resume,
+    )

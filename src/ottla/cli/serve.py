@@ -18,7 +18,8 @@ from ottla.runtime.system import raise_descriptor_limit, run
 def serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node], None], *, leash: int | None = None) -> None:
     """Start a node, call `on_ready` when clients can be served, and stop it on SIGINT or SIGTERM.
 
-    `leash` is the reading end of a pipe: the node also stops when nobody holds the other end any more.
+    `leash` is the reading end of a pipe: the node also stops when nobody holds the other end any more, and then knows
+    that all nodes of its cluster do.
     """
     raise_descriptor_limit()
     run(_serve(config, runtime, on_ready, leash))
@@ -36,15 +37,16 @@ async def _serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node]
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(number, stop)
+    node = Node(config, runtime)
+    node.on_fatal = stopping.set
     if leash is not None:
 
         def let_go() -> None:
             loop.remove_reader(leash)
+            node.all_stop = True
             stopping.set()
 
         loop.add_reader(leash, let_go)
-    node = Node(config, runtime)
-    node.on_fatal = stopping.set
     if await _started(node, stopping):
         try:
             # What start-up made lives as long as the node: the collector need never look at it again.

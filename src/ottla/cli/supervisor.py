@@ -2,8 +2,9 @@
 
 The nodes are forked from a process that has everything loaded and has started no thread and no loop, so that loading is
 paid for once. Each says over a pipe that it serves, or why it cannot. A node that dies while the others serve is
-reported, and the others go on. A node whose parent is gone stops: it holds the reading end of a pipe that nobody else
-writes to. Ctrl-C reaches the parent alone, which passes it on once.
+reported, and the others go on. Each holds the reading end of a pipe that only the parent could write to: when it is
+closed, because all are to stop or because the parent is gone, they stop together, and hand nothing over to each other.
+Ctrl-C reaches the parent alone.
 """
 
 from __future__ import annotations
@@ -85,14 +86,17 @@ class Supervisor:
         return self._status
 
     def stop(self) -> None:
-        """Pass it on; a second time the nodes do not wait for anything."""
+        """Let all of them go; asked a second time, they do not wait for anything."""
         if self._stopping:
             self._status = 130
-        self._stopping = True
+        else:
+            os.close(self._leash_end)
         for pid in self._nodes:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+                if self._stopping:
+                    os.kill(pid, signal.SIGTERM)
                 os.kill(pid, signal.SIGCONT)  # One that was paused would never hear of it.
+        self._stopping = True
 
     def _on_report(self) -> None:
         try:

@@ -17,7 +17,7 @@ from ottla.controller.generated import Generated, check_size
 from ottla.controller.speculation import Speculation
 from ottla.controller.topic_names import check_topic_name
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.features import partition_record_version
+from ottla.metadata.features import has_cordoned_directories, partition_record_version
 from ottla.metadata.images import (
     DEFAULT_BROKER,
     RESOURCE_BROKER,
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from ottla.wire.messages.alter_configs_response import AlterConfigsResponse
     from ottla.wire.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
     from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+
+
+VALUE_CHARS_MAX = 32_767
+"""A record of the metadata log holds no longer text, as in Kafka."""
 
 
 class ConfigControl:
@@ -122,6 +126,15 @@ class ConfigControl:
             _check_min_insync_replicas(resource, changes)
         current = image.config(resource)
         after = self._table.changed(resource, current, changes)
+        for change in changes:
+            if len(after.get(change.name, "")) > VALUE_CHARS_MAX:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"The value of {change.name} is longer than {VALUE_CHARS_MAX} characters."
+                )
+            if change.name == "cordoned.log.dirs" and not has_cordoned_directories(image.features.metadata_version):
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"The cluster's metadata.version is older than {change.name}."
+                )
         self._table.validate(image, resource, after, current)
         self._check_exists(resource)
         changed = [

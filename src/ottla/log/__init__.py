@@ -10,7 +10,7 @@ from ottla.log.checkpoint_files import PendingWork
 from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.flush import Flush
-from ottla.log.log import Log, Span
+from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
 from ottla.log.manager import LogDirectory, LogManager
 from ottla.log.producers import ProducerEntry, ProducerStates, VerificationGuard
@@ -32,7 +32,6 @@ __all__ = [
     "PendingWork",
     "ProducerEntry",
     "ProducerStates",
-    "Span",
     "TimestampOffset",
     "UnexpectedOffset",
     "VerificationGuard",

@@ -38,10 +38,6 @@ class LeaderEpochCache:
     def latest_epoch(self) -> int | None:
         return self._epochs[-1] if self._epochs else None
 
-    @property
-    def latest_start(self) -> int | None:
-        return self._starts[-1] if self._starts else None
-
     def assign(self, epoch: int, start_offset: int) -> bool:
         """`epoch` begins at `start_offset`. True if that was news.
 

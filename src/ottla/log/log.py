@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import files, replicated, retention, timestamps, truncation
@@ -28,7 +28,7 @@ from ottla.log.graveyard import Graveyard
 from ottla.log.log_config import LogConfig
 from ottla.log.markers import read_marker
 from ottla.log.offset_index import OffsetIndex
-from ottla.log.producers import EndTxnMarker, ProducerStates, VerificationGuard
+from ottla.log.producers import ProducerStates, VerificationGuard
 from ottla.log.replicated import UnexpectedOffset
 from ottla.log.segment import TAIL_BATCHES, Segment
 from ottla.log.segments import Segments
@@ -36,8 +36,8 @@ from ottla.log.snapshots import SnapshotFiles
 from ottla.log.timestamps import TimestampOffset
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import TopicPartition, Uuid
-from ottla.records import BatchHeader
-from ottla.runtime.seams import Disk, DiskError, File
+from ottla.records import BatchHeader, EndTxnMarker
+from ottla.runtime.seams import Disk, DiskError, File, FileSpan
 
 _ASSIGNED = struct.Struct(">qii")
 """What a leader assigns, and the length between: base offset, batch length, leader epoch."""
@@ -46,14 +46,6 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL_OR_CONTROL = 0x30
 _CONTROL = 0x20
 _NEVER = -(1 << 62)
-
-
-class Span(NamedTuple):
-    """A run of bytes in one segment's file: whole batches, the first of which holds the offset that was asked for."""
-
-    file: File
-    position: int
-    size: int
 
 
 class Log:
@@ -187,10 +179,6 @@ class Log:
         """The leader epoch of the last batch; -1 if there is none. An epoch that we began and never used is no such."""
         epoch = self.epochs.epoch_for_offset(self.log_end_offset - 1)
         return -1 if epoch is None else epoch
-
-    @property
-    def flush_gated(self) -> bool:
-        return self.config.flush_messages <= 1
 
     @property
     def unflushed_messages(self) -> int:
@@ -381,13 +369,6 @@ class Log:
             return True
         return now_ms - segment.created_ms > self.config.segment_ms - segment.jitter_ms
 
-    def maybe_roll(self, now_ms: int) -> bool:
-        """Seal the active segment if it has had its time, though nothing is appended."""
-        if self._active.size and self._should_roll(0, now_ms, self.log_end_offset, now_ms):
-            self.roll(now_ms)
-            return True
-        return False
-
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, whatever its size; no effect if it is empty."""
         if self._active.size:
@@ -489,8 +470,9 @@ class Log:
 
     # Reading.
 
-    def read(self, offset: int, *, max_bytes: int, upper_bound: int, min_one: bool = True) -> Span | None:
-        """Whole batches from the one that holds `offset` on, all of them below `upper_bound`; None if there are none.
+    def read(self, offset: int, *, max_bytes: int, upper_bound: int, min_one: bool = True) -> FileSpan | None:
+        """Whole batches of one segment from the one that holds `offset` on, all of them below `upper_bound`; None if
+        there are none.
 
         At most `max_bytes`, but with `min_one` never less than one batch. Raises OFFSET_OUT_OF_RANGE outside
         [log start, log end].
@@ -515,7 +497,7 @@ class Log:
                 min_one=min_one,
                 interval=self.config.index_interval_bytes,
             )
-            return None if found is None else Span(found[0].file, found[1], found[2] - found[1])
+            return None if found is None else FileSpan(found[0].file, found[1], found[2] - found[1])
         last_offsets, positions = segment.tail_last, segment.tail_positions
         slot = bisect_left(last_offsets, offset)
         start = positions[slot]
@@ -532,7 +514,7 @@ class Log:
                 end = first_end
             else:
                 end = positions[bisect_right(positions, start + max_bytes, slot) - 1]
-        return Span(segment.file, start, end - start)
+        return FileSpan(segment.file, start, end - start)
 
     def aborted_transactions(self, first: int, upper: int) -> list[AbortedTxn]:
         """Every aborted transaction that overlaps [first, upper), also those begun before `first`."""

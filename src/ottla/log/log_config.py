@@ -64,11 +64,6 @@ class LogConfig:
         """One slot stays free for the entry that sealing a segment adds."""
         return self.segment_index_bytes // 12 - 1
 
-    @property
-    def flush_gated(self) -> bool:
-        """Does the flush policy promise that nothing is seen before it is on the disk?"""
-        return self.flush_messages <= 1
-
 
 _FIELD_OF_KEY = {
     "segment.bytes": "segment_bytes",

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin
 from ottla.model import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
-from ottla.records import BatchHeader
+from ottla.records import BatchHeader, EndTxnMarker
 
 BATCHES_TO_RETAIN = 5
 MAX_SEQUENCE = (1 << 31) - 1
@@ -35,13 +35,6 @@ class BatchMetadata(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
-
-
-class EndTxnMarker(NamedTuple):
-    """What a control record of a transaction says."""
-
-    commit: bool
-    coordinator_epoch: int
 
 
 class CompletedTxn(NamedTuple):

@@ -31,6 +31,8 @@ from ottla.runtime.seams import Disk
 
 _log = logging.getLogger(__name__)
 
+_REWRITE_BYTES = 1 << 20
+
 
 def load_log(
     disk: Disk,
@@ -77,6 +79,7 @@ class _Loader:
         self.segments: list[Segment] = []
         self.changed = False
         """Was anything cut off the batches?"""
+        self.recovery_point = 0
         self.cut_bytes = 0
         """How much, but for what was preallocated and never written."""
 
@@ -111,6 +114,7 @@ class _Loader:
         elif clean:
             end = self._trust()
         else:
+            self.recovery_point = recovery_point
             end = self._recover(unsealed_from, log_start)
         if self.cut_bytes:
             _log.warning(
@@ -271,8 +275,11 @@ class _Loader:
         assert segment.times is not None
         base, interval = segment.base_offset, self.config.index_interval_bytes
         valid, end = 0, base
+        unsynced = -1
         for position, header, batch in scan.intact_batches(segment.file, segment.size, base):
             last = header.last_offset
+            if unsynced < 0 and last >= self.recovery_point:
+                unsynced = position
             if last - base > MAX_RELATIVE_OFFSET:
                 break
             if not position:
@@ -293,7 +300,20 @@ class _Loader:
             valid, end = position + header.size, header.next_offset
         if valid != segment.size:
             self._cut_file(segment, valid)
+        if unsynced >= 0:
+            self._write_again(segment, unsynced, valid)
         return end
+
+    def _write_again(self, segment: Segment, position: int, end: int) -> None:
+        """Have the flush that follows really write what we keep.
+
+        After a sync that failed the kernel holds the pages for clean: they are read back as if nothing had happened,
+        the next sync succeeds, and a power loss takes them (KAFKA-10101's review; PostgreSQL met it in 2018).
+        """
+        while position < end:
+            data = segment.file.read(position, min(_REWRITE_BYTES, end - position))
+            segment.file.write(position, data)
+            position += len(data)
 
     def _cut_file(self, segment: Segment, size: int) -> None:
         if not self.config.preallocate or any(segment.file.read(size, HEADER_SIZE)):

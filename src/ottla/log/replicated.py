@@ -75,21 +75,29 @@ def _check_marker(batch: memoryview, offset: int) -> None:
 
 def write(log: Log, records: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
     """One write for each segment that the batches reach into, and for each epoch that begins in them."""
-    start = at = 0
-    first = 0
+    segment_bytes = log.config.segment_bytes
+    segment, settled_epoch = log._active, log._settled_epoch
+    start = at = first = 0
+    before = segment.size
     for slot, header in enumerate(headers):
         size = header.batch_length + _OVERHEAD
-        epoch_changes = header.leader_epoch >= 0 and header.leader_epoch != log._settled_epoch
         last_offset = header.base_offset + header.last_offset_delta
-        position = log._active.size + at - start
-        if epoch_changes or log._should_roll(size, header.max_timestamp, last_offset, now_ms, position):
+        if (
+            header.leader_epoch != settled_epoch
+            or before + at - start + size > segment_bytes
+            or header.max_timestamp > segment.roll_after_ms
+            or last_offset > segment.max_offset
+        ):
+            # Something may have to happen before this batch lands: what came before it is written first.
             if at > start:
                 _write_run(log, records[start:at], headers[first:slot])
                 start, first = at, slot
-            if epoch_changes:
+            if header.leader_epoch >= 0 and header.leader_epoch != log._settled_epoch:
                 log._begin_epoch(header.leader_epoch, header.base_offset)
             if log._should_roll(size, header.max_timestamp, last_offset, now_ms):
                 log._roll(header.base_offset, last_offset, now_ms)
+            segment, settled_epoch = log._active, log._settled_epoch
+            before = segment.size
         at += size
     _write_run(log, records[start:at], headers[first:])
 

@@ -260,23 +260,26 @@ class MetadataDelta:
             self._config_changes[resource] = None
 
     def _on_clear_elr(self, record: ClearElrRecord) -> None:
+        """Of one topic, or of all where none is named."""
         names = [record.topic_name] if record.topic_name else list(self.image.topics.by_name)
         for name in names:
             topic_id = self._topic_ids.get(name)
-            if topic_id is None:
-                image = self.image.topics.by_name.get(name)
-                if image is None or name in self._topic_ids:
-                    continue
-                topic_id = image.topic_id
-            topic = self._topic(topic_id)
-            known = set(topic.changes) | set(() if topic.base is None else topic.base.partitions)
+            base = self.image.topics.by_name.get(name)
+            if topic_id is None and (base is None or name in self._topic_ids):
+                continue  # Unknown, or deleted in this delta.
+            changed = self.topics_changed.get(topic_id) if topic_id is not None else None
+            if changed is None and base is not None:
+                changed = self.topics_changed.get(base.topic_id) or TopicDelta(name, base.topic_id, base)
+            assert changed is not None
+            known = set(changed.changes) | set(() if changed.base is None else changed.base.partitions)
             for partition_id in sorted(known):
-                partition = topic.partition(partition_id)
+                partition = changed.partition(partition_id)
                 if partition is not None and (partition.elr or partition.last_known_elr):
                     # A change like any other: leaders that do not see it must not have theirs accepted (A13).
-                    topic.changes[partition_id] = partition._replace(
+                    changed.changes[partition_id] = partition._replace(
                         elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
                     )
+                    self.topics_changed[changed.topic_id] = changed
 
     def _on_register_broker(self, record: RegisterBrokerRecord) -> None:
         self.brokers_changed[record.broker_id] = BrokerRegistration(

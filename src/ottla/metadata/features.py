@@ -100,10 +100,6 @@ _RELEASES: tuple[tuple[int, str], ...] = (
 )
 
 
-def release_name(level: int) -> str:
-    return dict(_RELEASES).get(level, str(level))
-
-
 def level_of_release(text: str) -> int | None:
     """The metadata.version that `text` names: '4.3-IV0' exactly, or '4.3' and '4.3.1' for the last of that release."""
     exact = {name: level for level, name in _RELEASES}

@@ -113,6 +113,12 @@ ROWS = (
     MetricRow("kafka_server_replicamanager_isrexpands", METER, "Replicas that entered in-sync sets."),
     MetricRow("kafka_server_replicamanager_failedisrupdates", METER, "Changes of in-sync sets that were refused."),
     MetricRow("kafka_server_replicafetchermanager_maxlag", GAUGE, "Records that the slowest follower here is behind."),
+    MetricRow("kafka_server_fetcherlagmetrics_consumerlag", GAUGE,
+              "Records that this broker's copy of a partition is behind its leader.", ("topic", "partition"), 20_000),
+    MetricRow("kafka_cluster_partition_followerlag", GAUGE,
+              "Records that a follower of a partition led here is behind.", ("topic", "partition", "replica"), 20_000),
+    MetricRow("kafka_cluster_partition_insyncreplicascount", GAUGE,
+              "In-sync replicas of a partition led here that has several.", ("topic", "partition"), 20_000),
 
     # Controller and quorum.
     MetricRow("kafka_controller_kafkacontroller_activecontrollercount", GAUGE, "1 on the active controller."),

@@ -6,11 +6,12 @@ see a log: what a replica holds is told to them as offsets.
 
 from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
 from ottla.partition.leader import PartitionLeader
-from ottla.partition.replica import FollowerProgress, LiveBroker
+from ottla.partition.replica import FollowerProgress, Heard, LiveBroker
 
 __all__ = [
     "Effect",
     "FollowerProgress",
+    "Heard",
     "HighWatermarkAdvanced",
     "IsrMember",
     "LiveBroker",

@@ -50,7 +50,8 @@ class Answers:
         }
 
     def on_request(self, token: Token, request: Message, version: int, now_ms: int) -> None:
-        if self._quorum.failed:
+        if self._quorum.failed or not self._quorum.started:
+            # Without its promises, or without a place to keep them, a replica can promise nothing.
             self._respond(token, _top_level(request, ErrorCode.BROKER_NOT_AVAILABLE))
             return
         self._handlers[type(request).__name__](token, request, version, now_ms)
@@ -111,6 +112,9 @@ class Answers:
         if epoch > quorum.epoch:
             quorum.to_unattached(epoch, now_ms)
         candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+        if asked.pre_vote and isinstance(quorum.role, Prospective):
+            # It has given up its leader as well: if it refused us before, it may think otherwise now.
+            quorum.role.votes.forget_refusal(candidate.id)
         up_to_date = (last_epoch, asked.last_offset) >= quorum.log_end
         granted = candidate.id != quorum.local.id and quorum.role.may_grant(
             candidate, up_to_date=up_to_date, pre_vote=asked.pre_vote
@@ -171,6 +175,9 @@ class Answers:
     def _successor_backoff_ms(self, preferred: list[ReplicaKey]) -> int:
         """The first of the successors runs at once, each further one later, and who is none of them last."""
         local, longest = self._quorum.local, self._quorum.config.election_backoff_max_ms
+        if not preferred:
+            # A leader that was just started knows nobody's progress.
+            return 0
         for position, key in enumerate(preferred):
             if key.id == local.id and (key.has_no_directory or key == local):
                 if position == 0:

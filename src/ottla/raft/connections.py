@@ -63,9 +63,12 @@ class Connections:
         if connection is None or connection.correlation_id != correlation_id:
             return
         if failed:
-            self._by_node[node_id] = _Connection(ready_ms=now_ms + self._retry_backoff_ms)
+            self.back_off(node_id, now_ms)
         else:
             del self._by_node[node_id]
+
+    def back_off(self, node_id: int, now_ms: int) -> None:
+        self._by_node[node_id] = _Connection(ready_ms=now_ms + self._retry_backoff_ms)
 
     def is_ready(self, node_id: int, now_ms: int) -> bool:
         return self.ready_ms(node_id, now_ms) <= now_ms

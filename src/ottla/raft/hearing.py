@@ -69,6 +69,8 @@ class Hearing:
             return
         if name == "ApiVersionsRequest" and isinstance(quorum.role, Leader):
             voter_changes.on_api_versions(quorum, node_id, None, now_ms)
+        if name == "FetchRequest":
+            self._on_fetch_failed(node_id, now_ms)
         quorum.connections.on_done(node_id, correlation_id, failed=True, now_ms=now_ms)
 
     # What all answers have in common.
@@ -167,6 +169,8 @@ class Hearing:
         endpoints = self._endpoints(leader.leader_id, found)
         handled = self._common(answer.error_code, leader.leader_id, leader.leader_epoch, endpoints, now_ms)
         if handled is not None:
+            if not handled:
+                self._on_fetch_failed(node_id, now_ms)
             return handled
         role = self._quorum.role
         if not isinstance(role, Follower) or self._quorum.log_busy:
@@ -176,7 +180,15 @@ class Hearing:
         self._on_fetched(role, now_ms)
         return True
 
+    def _on_fetch_failed(self, node_id: int, now_ms: int) -> None:
+        """The whole quorum may have been restarted: then its last leader leads no more, and nobody else does yet."""
+        role = self._quorum.role
+        if isinstance(role, Follower) and role.from_disk and node_id == role.leader_id:
+            role.from_disk = False
+            role.fetch_deadline_ms = min(role.fetch_deadline_ms, now_ms + self._quorum.soon_ms())
+
     def _on_fetched(self, role: Follower, now_ms: int) -> None:
+        role.from_disk = False
         role.fetch_deadline_ms = now_ms + self._quorum.config.fetch_timeout_ms
         role.has_fetched = True
 
@@ -197,6 +209,7 @@ class Hearing:
         role.leader_high_watermark = max(role.leader_high_watermark, answer.high_watermark)
         if answer.records:
             quorum.log_busy = True
+            role.fetched_from = quorum.log.log_end_offset
             quorum.emit(AppendFetched(records=answer.records, leader_epoch=role.epoch))
         else:
             self.advance_follower(role)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.raft import voter_changes
 from ottla.raft.answering import Answers
 from ottla.raft.checkpoint import SnapshotId
@@ -93,7 +93,7 @@ class RaftMachine:
 
     @property
     def leader_id(self) -> int | None:
-        """As far as this replica knows; its own id also while it leads no more and nobody else does yet."""
+        """As the quorum's answers name it: its own id also while it leads no more and nobody else does yet."""
         return self._quorum.leader_id
 
     @property
@@ -118,6 +118,11 @@ class RaftMachine:
         return self._quorum.is_voter
 
     @property
+    def may_run(self) -> bool:
+        """Is it a voter, or was it one until a removal that is not known to be committed?"""
+        return self._quorum.may_run
+
+    @property
     def must_flush(self) -> bool:
         """Does the leader rely on what this replica says it has? Of an observer too, if it may be made a voter."""
         return self._quorum.must_flush
@@ -126,7 +131,7 @@ class RaftMachine:
     def may_stop(self) -> bool:
         """After `on_stop`: nobody needs this replica any more to find a new leader."""
         quorum = self._quorum
-        return not quorum.is_voter or quorum.voters.latest.is_only_voter(quorum.local) or quorum.has_remote_leader
+        return not quorum.may_run or quorum.voters.latest.is_only_voter(quorum.local) or quorum.has_remote_leader
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -181,7 +186,6 @@ class RaftMachine:
     def on_disk_failed(self, now_ms: int) -> list[Effect]:
         """What is on the disk is unknown, so this replica leads no further, and promises nothing more."""
         self._quorum.failed = True
-        self._quorum.parked.refuse_all(self._quorum)
         return self._done(now_ms)
 
     def on_stop(self, now_ms: int) -> list[Effect]:
@@ -218,6 +222,12 @@ class RaftMachine:
     def on_fetched_appended(self, end_offset: int, now_ms: int) -> list[Effect]:
         """What was fetched is in the log, which ends at `end_offset`, and durable if it must be."""
         assert self._quorum.log_busy, "nothing was to be appended"
+        role = self.role
+        if isinstance(role, Follower) and end_offset == role.fetched_from:
+            # Nothing of it could be used.
+            self._quorum.connections.back_off(role.leader_id, now_ms)
+        if isinstance(role, Follower):
+            self._hearing.advance_follower(role)
         return self._on_log_ready(now_ms)
 
     def on_truncated(self, end_offset: int, now_ms: int) -> list[Effect]:
@@ -238,6 +248,8 @@ class RaftMachine:
     def on_snapshot_rejected(self, snapshot_id: SnapshotId, now_ms: int) -> list[Effect]:
         """What was fetched is no snapshot; it is fetched again."""
         assert self._quorum.log_busy, "no snapshot was to be installed"
+        if isinstance(self.role, Follower):
+            self._quorum.connections.back_off(self.role.leader_id, now_ms)
         return self._on_log_ready(now_ms)
 
     def _on_log_ready(self, now_ms: int) -> list[Effect]:
@@ -246,7 +258,6 @@ class RaftMachine:
         if isinstance(role, Follower):
             # The fetch that brought the work is over only now.
             role.fetch_deadline_ms = max(role.fetch_deadline_ms, now_ms + self._quorum.config.fetch_timeout_ms)
-            self._hearing.advance_follower(role)
         return self._done(now_ms)
 
     def on_voters(self, offset: int, voters: VoterSet) -> None:
@@ -261,8 +272,19 @@ class RaftMachine:
         self._quorum.voters.forget_before(snapshot_id.end_offset)
 
     def _done(self, now_ms: int) -> list[Effect]:
-        self._polling.poll(now_ms)
+        if self._quorum.started:
+            self._polling.poll(now_ms)
         return self._quorum.take_effects()
+
+    # What is asked of the leader here, and not over the wire.
+
+    def upgrade_kraft_version(self, level: int, *, epoch: int, validate_only: bool, now_ms: int) -> list[Effect]:
+        """Raise kraft.version from 0, by which voters get their directories and can be changed. Raises `KafkaError`."""
+        if not self.leads(epoch):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"this node does not lead epoch {epoch}")
+        assert isinstance(self.role, Leader)
+        voter_changes.upgrade(self._quorum, self.role, level, validate_only=validate_only)
+        return self._done(now_ms)
 
     # What DescribeQuorum tells.
 

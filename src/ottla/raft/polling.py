@@ -80,22 +80,21 @@ class Polling:
             role.begin_quorum_epoch_ms = now_ms + max(interval, 1)
         self._wake_at(
             check,
-            role.begin_quorum_epoch_ms,
+            None if check is None else role.begin_quorum_epoch_ms,
             quorum.parked.deadline_ms(),
             None if role.change is None else role.change.deadline_ms,
         )
 
     def _poll_resigned(self, role: Resigned, now_ms: int) -> None:
         quorum = self._quorum
+        if not quorum.stopping and not quorum.failed:
+            if role.election_deadline_ms <= now_ms:
+                # The next epoch, so that nobody is told any more that this one is led from here.
+                quorum.to_unattached(role.epoch + 1, now_ms)
+                return
+            self._wake_at(role.election_deadline_ms)
         for voter in role.unacknowledged:
             self._send_when_ready(self._voter(voter), partial(requests.end_quorum_epoch, quorum, role), now_ms)
-        if quorum.stopping or quorum.failed:
-            return
-        if role.election_deadline_ms <= now_ms:
-            # The next epoch, so that nobody is told any more that this one is led from here.
-            quorum.to_unattached(role.epoch + 1, now_ms)
-            return
-        self._wake_at(role.election_deadline_ms)
 
     # Running.
 
@@ -103,16 +102,16 @@ class Polling:
         quorum = self._quorum
         if role.votes.won and not quorum.log_busy:
             quorum.to_leader(now_ms)
-        elif not quorum.stopping and role.election_deadline_ms <= now_ms:
+        elif role.election_deadline_ms <= now_ms:
             quorum.to_prospective(now_ms)
         else:
             self._ask_for_votes(role, now_ms)
 
     def _poll_prospective(self, role: Prospective, now_ms: int) -> None:
         quorum = self._quorum
-        if not quorum.is_voter:
+        if quorum.stopping or not quorum.may_run:
             self._give_up(role, now_ms)
-        elif role.votes.won and not quorum.stopping:
+        elif role.votes.won:
             quorum.to_candidate(now_ms)
         elif role.votes.lost or role.election_deadline_ms <= now_ms:
             self._give_up(role, now_ms)
@@ -141,7 +140,7 @@ class Polling:
         if quorum.log_busy:
             # The driver will tell when it is done.
             return
-        if quorum.is_voter and not quorum.stopping:
+        if quorum.may_run and not quorum.stopping:
             if role.election_deadline_ms is None:
                 # It has learned that it is a voter.
                 role.election_deadline_ms = quorum.election_deadline_from(now_ms)
@@ -157,7 +156,7 @@ class Polling:
             # The driver will tell when it is done; until then the fetch that brought the work is not over.
             return
         if role.fetch_deadline_ms <= now_ms and not quorum.stopping:
-            if quorum.is_voter:
+            if quorum.may_run:
                 quorum.to_prospective(now_ms)
             else:
                 quorum.to_unattached(role.epoch, now_ms, role.leader_id)

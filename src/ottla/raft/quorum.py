@@ -63,6 +63,7 @@ class Quorum:
         """What is known to be committed. It outlives roles: a new leader does not know yet what else is."""
         self.log_busy = False
         """Is the driver changing the log on a leader's behalf? Until it is done nothing is fetched, and nobody runs."""
+        self.started = False
         self.stopping = False
         self.failed = False
         self.connections = Connections(
@@ -72,7 +73,7 @@ class Quorum:
         self._kraft_versions = [(-1, kraft_version)]
         self._effects: list[Effect] = []
         self._promised: ElectionState | None = None
-        self._announced: tuple[int | None, int] = (None, 0)
+        self._announced = LeaderChanged(leader_id=None, epoch=0, endpoint=None)
 
     # Effects.
 
@@ -93,10 +94,15 @@ class Quorum:
         )
 
     def take_effects(self) -> list[Effect]:
-        announced = (self.leader_id, self.epoch)
-        if announced != self._announced:
-            self._announced = announced
-            self.emit(LeaderChanged(leader_id=self.leader_id, epoch=self.epoch, endpoint=self.leader_endpoint))
+        resigned = isinstance(self.role, Resigned)
+        leader = LeaderChanged(
+            leader_id=None if resigned else self.leader_id,
+            epoch=self.epoch,
+            endpoint=None if resigned else self.leader_endpoint,
+        )
+        if leader != self._announced:
+            self._announced = leader
+            self.emit(leader)
         effects, self._effects = self._effects, []
         return effects
 
@@ -130,12 +136,28 @@ class Quorum:
 
     def endpoint_among(self, endpoints: tuple[VoterEndpoint, ...]) -> VoterEndpoint | None:
         """The one of the quorum's listener; with none of that name, the first."""
-        named = (endpoint for endpoint in endpoints if endpoint.name == self.listener)
+        named = (endpoint for endpoint in endpoints if self.is_own_listener(endpoint))
         return next(named, endpoints[0] if endpoints else None)
+
+    def is_own_listener(self, endpoint: VoterEndpoint) -> bool:
+        """Listeners' names are the same in any case."""
+        return endpoint.name.upper() == self.listener.upper()
 
     @property
     def is_voter(self) -> bool:
         return self.voters.latest.is_voter(self.local)
+
+    @property
+    def may_run(self) -> bool:
+        """Is this replica a voter, or one that will have been none only once its removal is committed?
+
+        Raft's rule for changes of the voters: the removal may be in no other log, or in one that is shorter elsewhere;
+        then nobody but the removed can be elected, by the others, to commit it. It leaves when that is done (B15).
+        """
+        if self.is_voter:
+            return True
+        voters, committed = self.voters, self.high_watermark or 0
+        return voters.in_log and voters.latest_offset >= committed and voters.previous.is_voter(self.local)
 
     @property
     def local_voter(self) -> Voter:
@@ -193,6 +215,7 @@ class Quorum:
 
     def start(self, stored: ElectionState | None, now_ms: int) -> None:
         """Take up the role that the promises on disk leave."""
+        self.started = True
         election = stored or NEVER_ELECTED
         self._promised = stored
         log, voters = self.log, self.voters.latest
@@ -203,19 +226,25 @@ class Quorum:
         unattached = Unattached(
             epoch=election.epoch, voted=election.voted, election_deadline_ms=self._election_deadline(now_ms)
         )
+        if stored is None and log.log_end_offset == 0 and self.may_run:
+            # A new cluster: there is no leader whose life could be disturbed. Chance keeps the voters apart.
+            unattached.election_deadline_ms = now_ms + self.soon_ms()
         if log.last_epoch > election.epoch:
             # The quorum-state was lost, the log was not: its epochs were led by somebody.
             self.role = Unattached(epoch=log.last_epoch, election_deadline_ms=self._election_deadline(now_ms))
         elif election.leader_id == self.local.id:
             self.role = self._resigned(election.epoch, (), now_ms)
+            # The others hear at once that the epoch is over, and run first; but they may be starting too.
+            self.role.election_deadline_ms = now_ms + self.config.election_timeout_ms // 5 + self.soon_ms()
         elif election.leader_id is not None:
             endpoints = voters.endpoints(election.leader_id)
             if endpoints:
                 self.role = self._follower(election.epoch, election.leader_id, endpoints, election.voted, now_ms)
+                self.role.from_disk = True
             else:
                 unattached.leader_id = election.leader_id
                 self.role = unattached
-        elif election.voted == self.local and self.is_voter:
+        elif election.voted == self.local and self.may_run:
             self.role = Candidate(
                 epoch=election.epoch,
                 local=self.local,
@@ -251,7 +280,7 @@ class Quorum:
                 epoch=epoch,
                 voted=voted,
                 leader_id=leader_id,
-                election_deadline_ms=deadline if self.is_voter else None,
+                election_deadline_ms=deadline if self.may_run else None,
             )
         )
 
@@ -283,7 +312,7 @@ class Quorum:
 
     def to_prospective(self, now_ms: int) -> None:
         old = self.role
-        assert self.is_voter, "an observer does not run (B17)"
+        assert self.may_run, "an observer does not run (B17)"
         assert not isinstance(old, Leader | Prospective), f"no way to Prospective from {old}"
         assert not isinstance(old, Resigned) or self.voters.latest.is_only_voter(self.local), (
             "who resigned lets others run first"
@@ -302,7 +331,7 @@ class Quorum:
 
     def to_candidate(self, now_ms: int) -> None:
         old = self.role
-        assert self.is_voter, "an observer does not run (B17)"
+        assert self.may_run, "an observer does not run (B17)"
         assert isinstance(old, Prospective), f"no way to Candidate from {old}"
         self._enter(
             Candidate(
@@ -398,9 +427,13 @@ class Quorum:
             unacknowledged=dict.fromkeys(others),
         )
 
+    def soon_ms(self) -> int:
+        """A short while, by chance: for a start, when there is likely no leader that could be disturbed."""
+        return self.random.randrange(max(1, self.config.election_timeout_ms // 5))
+
     def election_deadline_from(self, now_ms: int) -> int:
         timeout = self.config.election_timeout_ms
         return now_ms + timeout + (self.random.randrange(timeout) if timeout else 0)
 
     def _election_deadline(self, now_ms: int) -> int | None:
-        return self.election_deadline_from(now_ms) if self.is_voter else None
+        return self.election_deadline_from(now_ms) if self.may_run else None

@@ -16,7 +16,8 @@
 
 From any role a higher epoch leads to Unattached, or to Follower if its leader is known. A replica that was a leader
 when it stopped starts as Resigned, so that no epoch is ever led twice. An observer, which is no voter, is Unattached or
-Follower; so is a voter that does not know yet that it is one, and therefore observers answer vote requests.
+Follower; so is a voter that does not know yet that it is one, and therefore observers answer vote requests. A voter
+whose removal is not committed yet is no observer: see `Quorum.may_run`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ class Votes:
     def record(self, voter_id: int, granted: bool) -> None:
         if voter_id in self._voters.ids:
             self._answers[voter_id] = granted
+
+    def forget_refusal(self, voter_id: int) -> None:
+        """The voter may be asked again."""
+        if self._answers.get(voter_id) is False:
+            del self._answers[voter_id]
 
     @property
     def granting(self) -> tuple[int, ...]:
@@ -152,7 +158,13 @@ class Follower:
     has_fetched: bool = False
     """Has this leader answered a fetch? Then it lives, and nobody needs to run against it."""
 
+    from_disk: bool = False
+    """Is the leader one that was known before the start, and not heard of since?"""
+
     has_updated_leader: bool = False
+    fetched_from: int = -1
+    """Where the log ended when the last records came."""
+
     snapshot: SnapshotFetch | None = None
     leader_high_watermark: int = -1
 

@@ -153,6 +153,11 @@ class VoterHistory:
         return self._entries[-1][1] if self._entries else self._start
 
     @property
+    def previous(self) -> VoterSet:
+        """The set that the latest replaced; it comes back if that is truncated."""
+        return self._entries[-2][1] if len(self._entries) > 1 else self._start
+
+    @property
     def in_log(self) -> bool:
         """Does the log, or a snapshot of it, hold the set in force?"""
         return bool(self._entries)

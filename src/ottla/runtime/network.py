@@ -20,6 +20,8 @@ from ottla.runtime.seams import DEFAULT_LISTEN_OPTIONS, Buffer, ConnectionHandle
 WRITE_HIGH_WATER_BYTES = 256 * 1024
 """Unsent bytes, files included, beyond which the handler is told to hold back."""
 
+Address = tuple[str, int] | tuple[str, int, int, int]
+
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_SECONDS = 0.1
 """How long to leave the backlog alone when the process has run out of descriptors."""
@@ -306,30 +308,37 @@ class SocketNetwork:
 
     async def connect(self, host: str, port: int, handler: ConnectionHandler) -> SocketConnection:
         loop = asyncio.get_running_loop()
-        family, address = await self._resolve(host, port, passive=False)
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            _prepare(sock)
-            await loop.sock_connect(sock, address)
-        except BaseException:
-            sock.close()
-            raise
-        connection = SocketConnection(loop, sock, (host, port), handler)
-        connection.start()
-        return connection
+        refusal = OSError(f"{host} has no address")
+        for family, address in await self._addresses(host, port, passive=False):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                _prepare(sock)
+                await loop.sock_connect(sock, address)
+            except OSError as error:
+                # A name may stand for several addresses, and its server listen on but one of them.
+                sock.close()
+                refusal = error
+                continue
+            except BaseException:
+                sock.close()
+                raise
+            connection = SocketConnection(loop, sock, (host, port), handler)
+            connection.start()
+            return connection
+        raise refusal
 
-    async def _resolve(
-        self, host: str, port: int, *, passive: bool
-    ) -> tuple[int, tuple[str, int] | tuple[str, int, int, int]]:
+    async def _resolve(self, host: str, port: int, *, passive: bool) -> tuple[int, Address]:
+        return (await self._addresses(host, port, passive=passive))[0]
+
+    async def _addresses(self, host: str, port: int, *, passive: bool) -> list[tuple[int, Address]]:
         # A literal address needs no resolver, whose first use costs a thread and a millisecond at start-up.
         for family in (socket.AF_INET, socket.AF_INET6):
             try:
                 socket.inet_pton(family, host)
             except OSError:
                 continue
-            return family, (host, port)
+            return [(family, (host, port))]
         infos = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE if passive else 0
         )
-        family, _, _, _, address = infos[0]
-        return family, address  # type: ignore[return-value]
+        return [(family, address) for family, _, _, _, address in infos]  # type: ignore[misc]

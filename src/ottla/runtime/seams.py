@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.errors import KafkaError
 
@@ -65,6 +65,14 @@ class File(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class FileSpan(NamedTuple):
+    """A run of bytes of a file, which can go to a socket without passing through Python."""
+
+    file: File
+    position: int
+    size: int
 
 
 class Disk(Protocol):

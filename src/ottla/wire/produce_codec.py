@@ -14,7 +14,7 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from ottla.errors import Malformed
-from ottla.model import Uuid
+from ottla.model import TopicKey, Uuid
 from ottla.wire._hot import find_opening, pack_one
 from ottla.wire.primitives import read_unsigned_varint, skip_tagged_fields, unsigned_varint
 
@@ -25,7 +25,6 @@ __all__ = [
     "Openings",
     "Request",
     "TopicBatches",
-    "TopicKey",
     "find_opening",
     "pack",
     "pack_one",
@@ -41,8 +40,6 @@ OPENING_TOPIC_BYTES_MAX = 256
 
 OPENINGS_MAX = 4096
 """Openings of one version remembered; then all of them are forgotten and learned again."""
-
-TopicKey = str | Uuid
 
 _I16 = Struct(">h").unpack_from
 _I32 = Struct(">i").unpack_from

@@ -46,10 +46,6 @@ class Field(NamedTuple):
     inflexible: bool
     """Keeps the old encoding even in flexible versions; only the client id of request headers does."""
 
-    @property
-    def is_fixed(self) -> bool:
-        return not self.is_array and self.kind in FORMATS
-
     def default_value(self) -> object:
         """A fresh default."""
         if self.default == "null" or self.kind == "records":

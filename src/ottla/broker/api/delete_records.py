@@ -82,5 +82,6 @@ def _delete(context: Context, topic: str, index: int, offset: int) -> tuple[Host
     target = log.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= target <= log.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    log.advance_log_start(target)
+    if log.advance_log_start(target):
+        services.replicas.touch(hosted)
     return hosted, target

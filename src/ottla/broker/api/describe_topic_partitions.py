@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.broker import authorized_operations
 from ottla.broker.context import Context
+from ottla.broker.partition_metadata import offline_replicas, reachable_leader
 from ottla.errors import ErrorCode
 from ottla.model import INTERNAL_TOPICS
 from ottla.wire.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
@@ -28,7 +29,6 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
         if names and names[0] == cursor.topic_name:
             first_partition = cursor.partition_index
     left = max(1, min(request.response_partition_limit, services.partitions_per_describe_max))
-    alive = {broker.broker_id for broker in image.alive_brokers()}
     response = DescribeTopicPartitionsResponse()
     for name in names:
         if left <= 0:
@@ -58,18 +58,17 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
                 response.next_cursor = Cursor(topic_name=name, partition_index=index)
                 break
             left -= 1
-            leads = partition.leader in alive
+            leader, _ = reachable_leader(image, partition, context.listener)
             described.partitions.append(
                 DescribeTopicPartitionsResponsePartition(
-                    error_code=0 if leads else ErrorCode.LEADER_NOT_AVAILABLE,
                     partition_index=index,
-                    leader_id=partition.leader if leads else -1,
+                    leader_id=leader,
                     leader_epoch=partition.leader_epoch,
                     replica_nodes=list(partition.replicas),
                     isr_nodes=list(partition.isr),
                     eligible_leader_replicas=list(partition.elr),
                     last_known_elr=list(partition.last_known_elr),
-                    offline_replicas=services.offline_replicas(topic, index, partition, alive),
+                    offline_replicas=offline_replicas(image, partition, context.listener),
                 )
             )
         first_partition = 0

@@ -20,6 +20,10 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 _READ_COMMITTED = 1
+_CONSUMER = -1
+_DEBUGGER = -2
+"""Compares replicas: it sees to the end of the log, and asks whichever replica it likes."""
+
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -54,7 +58,10 @@ def _look_up(
     timestamp = wanted.timestamp
     if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    replicas.leader_or_refuse(hosted, wanted.current_leader_epoch)
+    if request.replica_id == _DEBUGGER:
+        replicas.replica_or_refuse(hosted, wanted.current_leader_epoch)
+    else:
+        replicas.leader_or_refuse(hosted, wanted.current_leader_epoch)
     found = _offset(hosted, request, timestamp)
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     if found is not None:
@@ -67,8 +74,7 @@ def _look_up(
 def _offset(hosted: HostedPartition, request: ListOffsetsRequest, timestamp: int) -> tuple[int, int, int] | None:
     """(timestamp, offset, leader epoch), or none when no record qualifies."""
     log, leader = hosted.log, hosted.leader
-    assert leader is not None
-    from_consumer = request.replica_id < 0
+    from_consumer = request.replica_id == _CONSUMER
     if not from_consumer:
         readable = log.log_end_offset
     elif request.isolation_level == _READ_COMMITTED:
@@ -76,11 +82,11 @@ def _offset(hosted: HostedPartition, request: ListOffsetsRequest, timestamp: int
     else:
         readable = log.high_watermark
     # A new leader does not know yet how much its predecessor had committed (KIP-207).
-    settled = not from_consumer or log.high_watermark >= leader.start_offset
+    settled = not from_consumer or leader is None or log.high_watermark >= leader.start_offset
     if timestamp == LATEST:
         if not settled:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return -1, readable, leader.leader_epoch
+        return -1, readable, hosted.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         epoch = log.epochs.epoch_for_offset(start)

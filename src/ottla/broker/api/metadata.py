@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from ottla.broker import authorized_operations
 from ottla.broker.context import Context
 from ottla.broker.limits import AUTO_CREATED_MAX
+from ottla.broker.partition_metadata import offline_replicas, reachable, reachable_leader
 from ottla.errors import ErrorCode
 from ottla.metadata.images import MetadataImage, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
@@ -18,9 +18,6 @@ from ottla.wire.messages.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.services import Services
 
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -54,7 +51,7 @@ def _answer(context: Context, request: MetadataRequest, errors: dict[str, ErrorC
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = authorized_operations.ON_CLUSTER
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        response.topics = [_describe(services, image, topic) for topic in image.topics.by_name.values()]
+        response.topics = [_describe(context, image, topic) for topic in image.topics.by_name.values()]
     else:
         # Each topic once, however often it is asked for: its description may be a thousand times the question.
         asked = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}
@@ -78,33 +75,41 @@ def _one(
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
-        return _describe(services, image, topic)
+        return _describe(context, image, topic)
     name = wanted.name
     if name is None:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="")
     topic = image.topic(name)
     if topic is not None:
-        return _describe(services, image, topic)
+        return _describe(context, image, topic)
     code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if name not in errors and not services.is_legal_topic_name(name):
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _describe(services: Services, image: MetadataImage, topic: TopicImage) -> MetadataResponseTopic:
-    alive = {broker.broker_id for broker in image.alive_brokers()}
+def _describe(context: Context, image: MetadataImage, topic: TopicImage) -> MetadataResponseTopic:
+    listener, version = context.listener, context.api_version
     partitions = []
     for index, partition in sorted(topic.partitions.items()):
-        leads = partition.leader in alive
+        leader, error = reachable_leader(image, partition, listener)
+        if error is ErrorCode.LISTENER_NOT_FOUND and version < 6:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        replicas, isr = list(partition.replicas), list(partition.isr)
+        if version == 0:
+            # It has no field for those that are out of reach, and names them not at all.
+            replicas, isr = reachable(image, partition.replicas, listener), reachable(image, partition.isr, listener)
+            if error is ErrorCode.NONE and len(replicas) + len(isr) < len(partition.replicas) + len(partition.isr):
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
         partitions.append(
             MetadataResponsePartition(
-                error_code=0 if leads else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=error,
                 partition_index=index,
-                leader_id=partition.leader if leads else -1,
+                leader_id=leader,
                 leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=services.offline_replicas(topic, index, partition, alive),
+                replica_nodes=replicas,
+                isr_nodes=isr,
+                offline_replicas=offline_replicas(image, partition, listener),
             )
         )
     return MetadataResponseTopic(

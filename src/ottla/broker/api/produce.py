@@ -15,11 +15,11 @@ from ottla.broker.purgatory import DelayedProduce, Unsafe
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo
-from ottla.model import Uuid
+from ottla.model import TopicKey, Uuid
 from ottla.records import InvalidRecords
 from ottla.records.validate import DecompressionBudget
 from ottla.wire.frames import response_frame
-from ottla.wire.produce_codec import Opening, TopicKey, pack, pack_one, read_request
+from ottla.wire.produce_codec import Opening, pack, pack_one, read_request
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection

@@ -56,8 +56,10 @@ R = TypeVar("R")
 def metadata_log_config(config: NodeConfig) -> LogConfig:
     """The metadata log's own segments. Its retention follows snapshots (`snapshotter.py`), so the log has none."""
     return LogConfig(
-        segment_bytes=config.get_int("metadata.log.segment.bytes"),
+        segment_bytes=config.find_int("internal.metadata.log.segment.bytes")
+        or config.get_int("metadata.log.segment.bytes"),
         segment_ms=config.get_int("metadata.log.segment.ms"),
+        file_delete_delay_ms=config.get_int("internal.metadata.delete.delay.millis"),
         retention_ms=-1,
         retention_bytes=-1,
     )
@@ -304,14 +306,15 @@ class ControlPlane:
         self.loader.admit_publishers()
         await self.lifecycle.unfence()
 
-    async def stop(self) -> None:
-        """In order; also after a start that failed half-way."""
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """In order; also after a start that failed half-way. Without `hand_over` leaderships are left as they are, for
+        the others stop too and will find everything as it was."""
         failed = self.failed is not None and self.failed.done()
-        await self.lifecycle.shut_down(with_leave=not failed)
+        await self.lifecycle.shut_down(with_leave=hand_over and not failed)
         if self._registrar is not None:
             await self._registrar.stop()
         await self._snapshotter.stop()
-        await self.raft.stop()
+        await self.raft.stop(hand_over=hand_over)
         self._end()
 
     async def abandon(self) -> None:

@@ -25,8 +25,10 @@ from ottla.metadata.features import (
     METADATA_VERSION,
     METADATA_VERSION_MAX,
     SUPPORTED_FEATURES,
+    default_features,
     level_of_release,
     release_names,
+    unmet_dependency,
 )
 from ottla.metadata.ids import random_uuid
 from ottla.model import METADATA_TOPIC, Uuid, uuid_from_text, uuid_to_text
@@ -127,7 +129,7 @@ def parse_features(entries: Iterable[str]) -> dict[str, int]:
 
 
 def _levels(options: FormatOptions) -> tuple[int, dict[str, int]]:
-    """The metadata.version, and the levels of everything else that was named."""
+    """The metadata.version, and the levels of everything else: those that were named, else a new cluster's."""
     metadata_version = METADATA_VERSION_MAX
     if options.release_version is not None:
         level = level_of_release(options.release_version)
@@ -151,6 +153,10 @@ def _levels(options: FormatOptions) -> tuple[int, dict[str, int]]:
             )
         if level not in supported:
             raise StartupError(f"--feature {name}={level}: this release speaks {supported.min} to {supported.max}")
+    levels = {**default_features(metadata_version), **levels}
+    if (unmet := unmet_dependency({**levels, METADATA_VERSION: metadata_version})) is not None:
+        name, other, least = unmet
+        raise StartupError(f"--feature {name}={levels[name]} needs {other} at {least} or above")
     return metadata_version, levels
 
 
@@ -207,7 +213,11 @@ def _cluster_id(wanted: str | None, formatted: Mapping[str, MetaProperties], ran
 def _voters(config: NodeConfig, options: FormatOptions, ids: dict[str, Uuid]) -> VoterSet:
     if options.initial_controllers is not None:
         listener = config.controller_listener_names[0]
-        voters = VoterSet(_parse_voter(entry, listener) for entry in options.initial_controllers.split(","))
+        named = [_parse_voter(entry, listener) for entry in options.initial_controllers.split(",")]
+        voters = VoterSet(named)
+        if len(voters) < len(named):
+            twice = next(voter.key.id for voter in named if sum(voter.key.id == each.key.id for each in named) > 1)
+            raise StartupError(f"--initial-controllers names node {twice} more than once")
         for voter in voters.voters:
             if voter.key.id == config.node_id:
                 # The directory's id is told to the others before the directory exists.

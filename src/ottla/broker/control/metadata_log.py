@@ -15,13 +15,13 @@ from typing import NamedTuple
 from ottla.broker.control.stores import SnapshotStore
 from ottla.errors import Malformed, StartupError
 from ottla.log.append import AppendOrigin
-from ottla.log.log import Log, Span
+from ottla.log.log import Log
 from ottla.metadata.records import MetadataRecord, decode_record, encode_record
 from ottla.metadata.state import MetadataBatch
 from ottla.raft.checkpoint import BOOTSTRAP_SNAPSHOT, Checkpoint, SnapshotId
 from ottla.raft.control_records import ControlFact, ControlRecord, control_batch, read_control_batch
 from ottla.records import BatchBuilder, BatchHeader, batches, crc_is_valid, iterate, read_header
-from ottla.runtime.seams import Disk
+from ottla.runtime.seams import Disk, FileSpan
 
 _READ_BYTES = 1 << 20
 
@@ -237,6 +237,6 @@ class MetadataLog:
         self._uncommitted.clear()
         self.log.truncate_fully_and_start_at(snapshot.end_offset, now_ms=now_ms)
 
-    def read(self, offset: int, max_bytes: int) -> Span | None:
+    def read(self, offset: int, max_bytes: int) -> FileSpan | None:
         """Batches for a follower, uncommitted ones too."""
         return self.log.read(offset, max_bytes=max_bytes, upper_bound=self.log.log_end_offset)

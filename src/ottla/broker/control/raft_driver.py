@@ -26,7 +26,7 @@ from ottla.broker.control.metadata_log import LoadedSnapshot, MetadataLog
 from ottla.broker.control.stores import QuorumStore
 from ottla.client.peer import Peer, PeerLost, Peers
 from ottla.errors import ErrorCode, KafkaError, Malformed, StartupError
-from ottla.log.log import Log, Span
+from ottla.log.log import Log
 from ottla.metadata.records import MetadataRecord, decode_record
 from ottla.metadata.state import MetadataBatch
 from ottla.raft.checkpoint import BOOTSTRAP_SNAPSHOT, SnapshotId
@@ -51,7 +51,7 @@ from ottla.raft.effects import (
 )
 from ottla.raft.machine import RaftMachine
 from ottla.raft.voters import ReplicaKey, VoterEndpoint, VoterHistory, VoterSet
-from ottla.runtime.seams import DiskError, Runtime
+from ottla.runtime.seams import DiskError, FileSpan, Runtime
 from ottla.runtime.timers import Timer, TimerWheel
 from ottla.wire.message import Message
 
@@ -472,7 +472,7 @@ class RaftDriver:
         self._respond(effect.token, effect.response)
         return None
 
-    async def _respond_with_cold_records(self, effect: RespondWithRecords, span: Span) -> None:
+    async def _respond_with_cold_records(self, effect: RespondWithRecords, span: FileSpan) -> None:
         read = partial(span.file.read, span.position, span.size)
         effect.response.responses[0].partitions[0].records = await self._runtime.offload.run(read)
         self._respond(effect.token, effect.response)
@@ -578,12 +578,13 @@ class RaftDriver:
                 answer.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This node is stopping."))
                 answer.exception()  # Seen, whether or not anybody still waits.
 
-    async def stop(self) -> None:
+    async def stop(self, *, hand_over: bool = True) -> None:
         """Flush what was appended, hand the leadership over, and end. The log stays open; its owner closes it."""
         if self._closed:
             return
         if self._started.is_set() and self._failure is None:
             await self._flush_to(self.log.log_end_offset)
+        if self._started.is_set() and self._failure is None and hand_over:
             self._stopping = asyncio.Event()
             self._unreachable.clear()
             self._on(self._machine.on_stop(self._now_ms()))

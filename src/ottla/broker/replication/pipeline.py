@@ -102,6 +102,8 @@ class Pipeline:
         self._waiting = False
         """Is all that happens that a request waits at the leader?"""
         self._hurrying = False
+        self._failing = False
+        """Was it said that the leader is not to be reached?"""
         self._second: tuple[SessionRequest, int, asyncio.Task[FetchResponse]] | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -231,23 +233,29 @@ class Pipeline:
                 pause_ms = min(2 * pause_ms, max(_PAUSE_MS, self.settings.backoff_ms))
 
     async def _exchange(self, asked: SessionRequest) -> bool:
-        """Send a request, and see to its answer and to that of a second one. False if the leader did not answer."""
+        """Send a request, and see to its answer and to that of a second one. False if that was of no use."""
         number = self._requests
         answer: Awaitable[FetchResponse] = self._ask(asked)
         while True:
-            response = None
+            useful = False
             self._waiting = True
             try:
                 response = await answer
             except KafkaError as error:
-                _log.info("broker %d (%s) could not be fetched from: %s", self.leader_id, self._endpoint, error)
-                self._session.on_lost(asked.attempt)
-            finally:
                 self._waiting = False
-            if response is not None and self._session.on_response(asked.attempt, response):
-                await self._copy(response, number)
+                level = logging.DEBUG if self._failing else logging.INFO
+                _log.log(level, "broker %d (%s) could not be fetched from: %s", self.leader_id, self._endpoint, error)
+                self._failing = True
+                self._session.on_lost(asked.attempt)
+            else:
+                self._waiting = self._failing = False
+                useful = self._session.on_response(asked.attempt, response)
+                if useful:
+                    await self._copy(response, number)
+                elif asked.epoch:
+                    useful = True  # The session is gone. A new one is asked for at once, but no newer one.
             if self._second is None:
-                return response is not None
+                return useful
             asked, number, answer = self._second
             self._second = None
 
@@ -352,7 +360,14 @@ class Pipeline:
                 followed = self._find(topic.topic_id, data.partition_index)
                 if followed is None or not 0 < followed.asked <= number:
                     continue
-                turn_bytes += self._copier.on_data(followed, data, self._now_ms())
+                try:
+                    turn_bytes += self._copier.on_data(followed, data, self._now_ms())
+                except AssertionError:
+                    raise
+                except Exception as error:
+                    # A bug, but of one partition: the others on this connection go on.
+                    _log.exception("%r: the answer of broker %d could not be used", followed, self.leader_id)
+                    followed.follower.on_failed(repr(error))
                 turn_partitions += 1
                 self._see_to(followed)
                 if followed.wants_range:

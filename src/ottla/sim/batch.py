@@ -1,0 +1,113 @@
+"""Many seeds, in as many processes as asked for, with a memory of those that are done."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+from ottla.sim.options import Mode
+from ottla.sim.run import Result, run_seed
+
+MUST_HAPPEN_SEEDS = 200
+"""Over so many seeds every kind of fault, and every event that is counted, must have happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One seed to run."""
+
+    seed: int
+    mode: Mode
+    nodes: int | None = None
+    seconds: float = 60.0
+    mutation: str | None = None
+
+
+def run_job(job: Job) -> Result:
+    from ottla.sim.mutations import mutated
+
+    # A simulation makes much garbage at once and is over soon: collecting in between costs more than it saves.
+    gc.collect()
+    gc.disable()
+    try:
+        with mutated(job.mutation):
+            return run_seed(job.seed, job.mode, nodes=job.nodes, seconds=job.seconds)
+    finally:
+        gc.enable()
+
+
+def run_jobs(jobs: list[Job], processes: int) -> Iterator[Result]:
+    """The results, as they come."""
+    if processes <= 1:
+        for job in jobs:
+            yield run_job(job)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        for done in as_completed([pool.submit(run_job, job) for job in jobs]):
+            yield done.result()
+
+
+@dataclass(slots=True)
+class Summary:
+    """What happened over many seeds."""
+
+    seeds: int = 0
+    simulated_s: float = 0.0
+    real_s: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    failures: list[Result] = field(default_factory=list)
+
+    def add(self, result: Result) -> None:
+        self.seeds += 1
+        self.simulated_s += result.simulated_s
+        self.real_s += result.real_s
+        for mine, theirs in ((self.counts, result.counts), (self.faults, result.faults)):
+            for name, count in theirs.items():
+                mine[name] = mine.get(name, 0) + count
+        if result.failure is not None:
+            self.failures.append(result)
+
+    @property
+    def speed(self) -> float:
+        """Simulated seconds in a real second of one process."""
+        return self.simulated_s / self.real_s if self.real_s else 0.0
+
+    def never_happened(self, faults: Iterable[str]) -> list[str]:
+        """What should have happened in so many seeds, and did not."""
+        if self.seeds < MUST_HAPPEN_SEEDS:
+            return []
+        return [name for name in faults if not self.faults.get(name)] + [
+            name for name, count in self.counts.items() if not count
+        ]
+
+
+def build_identity() -> str:
+    """Of the code that is simulated: with the seed, all that it takes to replay a run."""
+    root = Path(__file__).parent.parent
+    digest = blake2b(digest_size=8)
+    for path in sorted(root.rglob("*.py")):
+        if "messages" not in path.parts:
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Progress:
+    """The seeds that have passed, in a file, so that a long run can be taken up again. Of this very build only."""
+
+    def __init__(self, directory: Path, mode: Mode) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / f"{mode.value}-{build_identity()}.txt"
+        self.done: set[int] = set()
+        if self._path.exists():
+            self.done = {int(line.split()[0]) for line in self._path.read_text().splitlines() if line.strip()}
+
+    def note(self, result: Result) -> None:
+        if result.failure is None:
+            with self._path.open("a") as file:
+                file.write(f"{result.seed} {result.digest}\n")

@@ -1,0 +1,148 @@
+"""Everything that can go wrong around a node, each with a seeded schedule.
+
+A fault begins, lasts and ends; `Faults` keeps the undoing of what lasts. Two rules bound the damage so that what is
+promised can be demanded. Faults that lose or spoil data (power, disks) strike a node only while every other replica of
+what it holds is in sync and has all of it, unless every acknowledged record is synced. And a node that went down is
+started again after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from ottla.sim import view
+from ottla.sim.cluster import Machine
+
+if TYPE_CHECKING:
+    from ottla.sim.run import Simulation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of fault."""
+
+    name: str
+    section: int
+    """Of the fault model."""
+    strike: Callable[[Faults, Random], bool]
+    """Do it; false if it could not be done just now."""
+    nodes_min: int = 1
+
+
+class Faults:
+    def __init__(self, simulation: Simulation, kinds: list[Kind], random: Random) -> None:
+        self.simulation = simulation
+        self.cluster = simulation.cluster
+        self.fabric = simulation.cluster.fabric
+        self.scheduler = simulation.scheduler
+        self._random = random
+        self.kinds = kinds
+        self.counts: dict[str, int] = {}
+        self.stopped = False
+        self._undo: dict[int, Callable[[], None]] = {}
+        self._numbers = 0
+        self._due: dict[int, int] = {}
+        self.spoiled: dict[int, float] = {}
+        """Nodes that lost data, and when."""
+        self.tampered: dict[int, None] = {}
+        """Nodes with damage on their disks that nobody has repaired yet."""
+        self.operator_busy = False
+        """Is somebody changing the quorum or moving replicas? One such thing at a time."""
+
+    # The schedule.
+
+    def start(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        wait = self._random.expovariate(self.simulation.options.faults_per_s)
+        self.scheduler.world.call_later(wait, self._strike)
+
+    def _strike(self) -> None:
+        if self.stopped:
+            return
+        self._next()
+        usable = [kind for kind in self.kinds if kind.nodes_min <= len(self.cluster.machines)]
+        if not usable:
+            return
+        for _ in range(4):
+            kind = self._random.choice(usable)
+            if kind.strike(self, self._random):
+                self.counts[kind.name] = self.counts.get(kind.name, 0) + 1
+                return
+
+    def stop(self) -> None:
+        """No more of it, and undo all that still lasts."""
+        self.stopped = True
+        for number in sorted(self._undo):
+            self._undo.pop(number)()
+
+    def lasting(self, seconds: float, undo: Callable[[], None]) -> None:
+        """Call `undo` after so long, or when all is healed."""
+        self._numbers += 1
+        number = self._numbers
+        self._undo[number] = undo
+
+        def end() -> None:
+            found = self._undo.pop(number, None)
+            if found is not None:
+                found()
+
+        self.scheduler.world.call_later(seconds, end)
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        self.simulation.spawn(work)
+
+    # Whom to strike.
+
+    def any_up(self, random: Random) -> Machine | None:
+        up = [machine for machine in self.cluster.machines.values() if machine.process is not None]
+        return random.choice(up) if up else None
+
+    def any_running(self, random: Random) -> Machine | None:
+        """Leaders and the active controller are struck more often than others."""
+        up = [machine for machine in self.cluster.machines.values() if machine.serving and not machine.paused]
+        if not up:
+            return None
+        if random.random() < 0.5:
+            important = [machine for machine in up if view.is_active_controller(machine) or view.leads_any(machine)]
+            if important:
+                return random.choice(important)
+        return random.choice(up)
+
+    def may_lose_data(self, machine: Machine) -> bool:
+        """Would everything that was promised survive if this node lost what it has not synced?"""
+        return self.simulation.options.flush_each or view.others_have_everything(self.cluster, machine)
+
+    def may_crash(self, machine: Machine) -> bool:
+        """Would everything that was promised survive if this node came back without a clean shutdown?
+
+        Nobody can tell a node that was killed from one that lost power. So as long as another that did lose data has
+        not caught up, a second one must not seem to have (KIP-966 promises no more).
+        """
+        if self.simulation.options.flush_each:
+            return True
+        for other in list(self.spoiled):
+            if view.is_in_sync(self.cluster, self.cluster.machines[other]):
+                del self.spoiled[other]
+        return not any(other != machine.id for other in self.spoiled)
+
+    def restart_later(self, machine: Machine, seconds: float) -> None:
+        self._due[machine.id] = self._due.get(machine.id, 0) + 1
+
+        def start() -> None:
+            self._due[machine.id] -= 1
+            machine.start()
+
+        self.lasting(seconds, start)
+
+    def is_due(self, machine: Machine) -> bool:
+        """Will it be started anyway?"""
+        return self._due.get(machine.id, 0) > 0
+
+
+def downtime(random: Random) -> float:
+    return random.choice((random.uniform(0.05, 1.0), random.uniform(1.0, 4.0), random.uniform(4.0, 12.0)))

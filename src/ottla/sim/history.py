@@ -1,0 +1,107 @@
+"""What clients asked and what they were told, with times: the raw material of the checks at the end.
+
+Every value that is written is unique. An operation that was not answered, or whose answer leaves it open, may have
+happened (`INFO`); only a refusal before anything was appended is a failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.model import TopicPartition
+
+
+class Outcome(Enum):
+    PENDING = "pending"
+    OK = "ok"
+    FAILED = "failed"
+    """Certainly not appended, by any of its attempts."""
+    INFO = "unknown"
+
+
+@dataclass(slots=True, kw_only=True)
+class Send:
+    """One batch, from the first attempt to the last answer."""
+
+    client: str
+    place: TopicPartition
+    values: tuple[bytes, ...]
+    acks: int
+    idempotent: bool
+    invoked: float
+    completed: float = -1.0
+    outcome: Outcome = Outcome.PENDING
+    offset: int = -1
+    """Of the first value."""
+    uncertain_attempts: int = 0
+    """Attempts, before the one that was answered, that may have been appended as well."""
+    error: int = 0
+    error_text: str = ""
+
+
+class Read(NamedTuple):
+    """One record that a consumer was given."""
+
+    offset: int
+    value: bytes
+    leader_epoch: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Poll:
+    """One answer to a consumer for one partition."""
+
+    client: str
+    place: TopicPartition
+    position: int
+    invoked: float
+    completed: float
+    node: int
+    high_watermark: int
+    reads: list[Read]
+    log_start: int
+
+
+@dataclass(slots=True, kw_only=True)
+class OutOfRange:
+    """A consumer was told that there is nothing where it had got to."""
+
+    client: str
+    place: TopicPartition
+    position: int
+    at: float
+    node: int
+
+
+@dataclass(slots=True, kw_only=True)
+class EndOffset:
+    """An answer to ListOffsets for the latest offset."""
+
+    client: str
+    place: TopicPartition
+    invoked: float
+    completed: float
+    offset: int
+    leader_epoch: int
+    node: int
+
+
+@dataclass(slots=True)
+class History:
+    sends: list[Send] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    out_of_range: list[OutOfRange] = field(default_factory=list)
+    end_offsets: list[EndOffset] = field(default_factory=list)
+    final: dict[TopicPartition, list[Read]] = field(default_factory=dict)
+    """What fresh consumers read, from the beginning, when everything was healed."""
+    final_start: dict[TopicPartition, int] = field(default_factory=dict)
+    corrupt: int = 0
+    """Batches that came with a checksum that is not theirs."""
+    unexpected: list[str] = field(default_factory=list)
+    """Answers that no client should ever get."""
+
+    @property
+    def operations(self) -> int:
+        return len(self.sends) + len(self.polls) + len(self.end_offsets)

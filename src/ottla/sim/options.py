@@ -1,0 +1,109 @@
+"""What a seed stands for: the cluster, its settings, the clients and the kinds of trouble. Printed with a failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+
+class Mode(Enum):
+    SAFETY = "safety"
+    """Faults everywhere, then all is healed; nothing may have gone wrong."""
+    LIVENESS = "liveness"
+    """Faults everywhere, then a core is healed and the rest stays broken; the core must work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    seed: int
+    mode: Mode
+    seconds: float
+    """How long faults and clients go on; healing and the last look come after."""
+    nodes: int
+    separate_controllers: int
+    """So many nodes that are controllers only; 0 has every node in both roles."""
+    replication_factor: int
+    min_isr: int
+    partitions: int
+    flush_each: bool
+    """`flush.messages=1`: what is acknowledged is synced, so that any number of nodes may lose power."""
+    rate: float
+    latency_s: float
+    faults_per_s: float
+    fault_kinds: tuple[str, ...]
+    settings: dict[str, str] = field(default_factory=dict)
+    topic: dict[str, str] = field(default_factory=dict)
+    producers: int = 6
+    consumers: int = 2
+
+    def describe(self) -> str:
+        roles = f"{self.separate_controllers} controllers apart" if self.separate_controllers else "combined"
+        return (
+            f"{self.nodes} nodes ({roles}), {self.partitions} partitions, rf {self.replication_factor}, "
+            f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}, "
+            f"{self.latency_s * 1000:.1f} ms latency, faults: {', '.join(self.fault_kinds)}"
+        )
+
+
+def expand(
+    seed: int, mode: Mode, *, kinds: tuple[str, ...], nodes: int | None = None, seconds: float = 60.0
+) -> Options:
+    """The same for the same seed, always."""
+    random = Random(f"options/{seed}")
+    if nodes is None:
+        nodes = random.choice((3, 3, 3, 3, 4, 5))
+    separate = 3 if nodes >= 3 and random.random() < 0.2 else 0
+    replication_factor = min(3, nodes)
+    min_isr = min(2, replication_factor)
+    chosen = tuple(kind for kind in kinds if random.random() < 0.7) or kinds
+    heartbeat_ms = random.choice((300, 500, 1000))
+    settings = {
+        "default.replication.factor": str(replication_factor),
+        "min.insync.replicas": str(min_isr),
+        "broker.heartbeat.interval.ms": str(heartbeat_ms),
+        "broker.session.timeout.ms": str(heartbeat_ms * random.choice((3, 4, 6))),
+        "replica.lag.time.max.ms": str(random.choice((1000, 2000, 4000))),
+        "replica.fetch.wait.max.ms": str(random.choice((100, 250, 500))),
+        "replica.high.watermark.checkpoint.interval.ms": str(random.choice((500, 2000, 5000))),
+        "log.flush.offset.checkpoint.interval.ms": str(random.choice((500, 2000, 10_000))),
+        "controller.quorum.election.timeout.ms": str(random.choice((300, 600, 1000))),
+        "controller.quorum.fetch.timeout.ms": str(random.choice((800, 1200, 2000))),
+        "controller.quorum.election.backoff.max.ms": str(random.choice((200, 500, 1000))),
+        "controller.quorum.request.timeout.ms": str(random.choice((1000, 1500, 2000))),
+        "metadata.log.max.record.bytes.between.snapshots": str(random.choice((4_000, 20_000, 20_971_520))),
+        "metadata.max.retention.bytes": str(random.choice((20_000, 104_857_600))),
+        "metadata.log.segment.ms": str(random.choice((3_000, 604_800_000))),
+        "metadata.max.idle.interval.ms": str(random.choice((500, 1000, 2000))),
+        "leader.imbalance.check.interval.seconds": str(random.choice((5, 300))),
+        "num.replica.fetchers": str(random.choice((1, 1, 2))),
+        "auto.create.topics.enable": "false",
+    }
+    flush_each = nodes == 1 or random.random() < 0.25
+    topic = {
+        "min.insync.replicas": str(min_isr),
+        # Clocks are stepped by hours, and nobody's records should be refused for that.
+        "message.timestamp.after.max.ms": str((1 << 63) - 1),
+    }
+    if flush_each:
+        topic["flush.messages"] = "1"
+    if random.random() < 0.5:
+        topic["internal.segment.bytes"] = str(random.choice((1_000, 4_000)))
+        topic["index.interval.bytes"] = str(random.choice((0, 200, 4096)))
+    return Options(
+        seed=seed,
+        mode=mode,
+        seconds=seconds,
+        nodes=nodes,
+        separate_controllers=separate,
+        replication_factor=replication_factor,
+        min_isr=min_isr,
+        partitions=random.choice((1, 2, 3)),
+        flush_each=flush_each,
+        rate=20.0,
+        latency_s=random.choice((0.0002, 0.0005, 0.002, 0.01)),
+        faults_per_s=random.choice((0.2, 0.3, 0.5)),
+        fault_kinds=chosen,
+        settings=settings,
+        topic=topic,
+    )

@@ -1,0 +1,452 @@
+"""One seed from beginning to end: build, trouble, heal, look."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from ottla.errors import KafkaError, StartupError
+from ottla.model import TopicPartition
+from ottla.runtime.seams import DiskError
+from ottla.sim.checkers.histories import HistoryChecker
+from ottla.sim.checkers.ledger import Ledger
+from ottla.sim.checkers.liveness import choose_core, unmet
+from ottla.sim.checkers.metadata import MetadataChecker
+from ottla.sim.checkers.quorum import QuorumChecker
+from ottla.sim.checkers.replicas import ReplicaChecker
+from ottla.sim.checkers.violation import Violation
+from ottla.sim.client import Lost, SimClient
+from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
+from ottla.sim.faults import KINDS, Faults
+from ottla.sim.history import History
+from ottla.sim.loop import Scheduler, SimLoop
+from ottla.sim.network import Fabric
+from ottla.sim.options import Mode, Options, expand
+from ottla.sim.trace import Trace
+from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything
+from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+
+TOPIC = "orders"
+START_PATIENCE_S = 60.0
+HEAL_PATIENCE_S = 90.0
+STABLE_S = 3.0
+"""How long a core has to work, without another election, before that is believed."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one seed."""
+
+    seed: int
+    mode: Mode
+    failure: str | None
+    digest: str
+    simulated_s: float
+    real_s: float
+    counts: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    story: list[tuple[float, str, str]] = field(default_factory=list)
+    options: str = ""
+
+
+class _Errors(logging.Handler):
+    """Errors that nodes log with an exception, which no fault explains, are failures."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(logging.ERROR)
+        self._simulation = simulation
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], BaseException):
+            self._simulation.on_error(record.getMessage(), record.exc_info[1])
+
+
+class Simulation:
+    """One seed. `run` once."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        seed = options.seed
+        self.scheduler = Scheduler()
+        self.trace = Trace(self.scheduler)
+        self.fabric = Fabric(Random(f"{seed}/network"), self.trace, latency_s=options.latency_s)
+        self.cluster = Cluster(
+            seed=seed,
+            scheduler=self.scheduler,
+            fabric=self.fabric,
+            trace=self.trace,
+            plans=_plans(options),
+            settings=options.settings,
+            random=Random(f"{seed}/cluster"),
+        )
+        self.places = [TopicPartition(TOPIC, index) for index in range(options.partitions)]
+        self.history = History()
+        self.failure: Violation | None = None
+        self.unmet: list[str] = []
+        """What liveness still waits for."""
+        self.abandoned: dict[int, None] = {}
+        """Machines that nobody starts again."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loops: dict[SimLoop, Machine] = {}
+        self._build_clients(Random(f"{seed}/clients"))
+        self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
+        self.replicas = ReplicaChecker(self.cluster)
+        self.metadata = MetadataChecker(self.cluster)
+        self.quorum = QuorumChecker(self.cluster)
+        self.histories = HistoryChecker(self.history, self._ledger_of)
+        self.scheduler.after_step = self._after_step
+        self.scheduler.world.on_error = self.cluster.on_loop_error
+        self.cluster.on_error = self.on_error
+        self.cluster.on_exit = self._on_exit
+        self.cluster.on_death = self.replicas.on_death
+
+    def _build_clients(self, random: Random) -> None:
+        options, bootstrap = self.options, self.cluster.bootstrap
+
+        def client(name: str) -> SimClient:
+            return SimClient(name, self.scheduler, self.fabric, bootstrap, Random(f"{options.seed}/{name}"))
+
+        lanes: list[Lane] = []
+        for number in range(options.producers):
+            owner = client(f"p{number}")
+            acks = 1 if number == options.producers - 1 else -1
+            idempotent = acks == -1 and number % 2 == 0
+            lane_options = LaneOptions(
+                acks=acks,
+                idempotent=idempotent,
+                retry_uncertain=not idempotent and random.random() < 0.5,
+                request_timeout_s=random.choice((1.0, 2.0, 4.0)),
+                delivery_timeout_s=random.choice((5.0, 15.0)),
+                resend_old=0.05 if idempotent else 0.0,
+            )
+            lanes += [Lane(owner, at, place, lane_options, self.history) for at, place in enumerate(self.places)]
+        consumers = [
+            Consumer(client(f"c{number}"), self.places, self.history, read_committed=random.random() < 0.3)
+            for number in range(options.consumers)
+        ]
+        watcher = client("w0")
+        self.admin = client("a0")
+        self._final = client("f0")
+        self.client_hosts = [f"p{number}" for number in range(options.producers)]
+        self.client_hosts += [f"c{number}" for number in range(options.consumers)]
+        self._clients = [consumer._client for consumer in consumers] + [lane._client for lane in lanes] + [watcher]
+        self.workload = Workload(
+            lanes=lanes,
+            consumers=consumers,
+            watchers=[(watcher, place) for place in self.places],
+            history=self.history,
+            random=Random(f"{options.seed}/workload"),
+            rate=options.rate,
+            loop=self.scheduler.world,
+        )
+
+    # Running.
+
+    def run(self) -> Result:
+        began = time.perf_counter()
+        handler = _Errors(self)
+        logger = logging.getLogger("ottla")
+        level, propagate = logger.level, logger.propagate
+        logger.addHandler(handler)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
+        try:
+            self._run()
+        except Violation as violation:
+            self.failure = violation
+            self.trace.note("checker", str(violation))
+        finally:
+            self.scheduler.after_step = None
+            self.cluster.on_error = lambda what, error: None
+            self.cluster.dispose()
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+        return Result(
+            seed=self.options.seed,
+            mode=self.options.mode,
+            failure=None if self.failure is None else str(self.failure),
+            digest=self.trace.digest,
+            simulated_s=self.scheduler.now,
+            real_s=time.perf_counter() - began,
+            counts=self._counts(),
+            faults=dict(self.faults.counts),
+            story=self.trace.story,
+            options=self.options.describe(),
+        )
+
+    def _run(self) -> None:
+        self.cluster.start()
+        self._until(self._create_topic(), START_PATIENCE_S, "the topic could be created")
+        ends = self.scheduler.now + self.options.seconds
+        self.workload.start(ends)
+        self.faults.start()
+        self._pass(ends)
+        core = list(self.cluster.machines.values())
+        if self.options.mode is Mode.LIVENESS and not self.faults.tampered:
+            chosen = choose_core(self.cluster, self.places, self.options.min_isr, Random(f"{self.options.seed}/core"))
+            core = core if chosen is None else chosen
+        self.faults.stop()
+        self.heal(core)
+        self._until(self._come_to_life(core), HEAL_PATIENCE_S, f"{_names(core)} work after they were healed")
+        self.workload.stop()
+        self._until(self._settle(), HEAL_PATIENCE_S, f"{_names(core)} answer every client after they were healed")
+        self._until(self._read_all(), HEAL_PATIENCE_S, f"everything can be read from {_names(core)}")
+        self.replicas.at_end()
+        self.quorum.at_end()
+        self.histories.at_end(may_lose=False)
+
+    def _pass(self, until: float) -> None:
+        self.scheduler.run(until)
+        if self.failure is not None:
+            raise self.failure
+
+    def _until(self, work: Coroutine[Any, Any, bool], patience_s: float, what: str) -> None:
+        """Let time pass until `work` is done; true is success."""
+        task = self.scheduler.world.create_task(work)
+        task.add_done_callback(lambda _: self.scheduler.stop())
+        self._pass(self.scheduler.now + patience_s)
+        if not task.done():
+            task.cancel()
+            why = f" ({'; '.join(self.unmet)})" if self.unmet else ""
+            raise Violation("L0", f"waited {patience_s:.0f} s in vain: {what}{why}")
+        if not task.result():
+            raise Violation("L0", f"it is not so that {what}")
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.scheduler.world.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def heal(self, core: list[Machine]) -> None:
+        """The core is whole again, and all of it is started; what is outside stays broken for good."""
+        self.trace.note("simulation", f"heals {_names(core)}")
+        self.fabric.heal_all()
+        for machine in self.cluster.machines.values():
+            if machine not in core:
+                self._break_for_good(machine, core)
+        for machine in core:
+            volume = machine.volume
+            volume.faults.read_errors = volume.faults.write_errors = volume.faults.sync_errors = 0.0
+            volume.faults.full = False
+            volume.faults.slow_sync_s = 0.0
+            if machine.process is not None:
+                machine.process.disk.crash_after = None
+            machine.rearm()
+            machine.clock.drift(1.0)
+            machine.resume()
+            if machine.process is None:
+                machine.start()
+
+    def _break_for_good(self, machine: Machine, core: list[Machine]) -> None:
+        random = machine.random
+        others = [other.name for other in core]
+        match random.randrange(5):
+            case 0:
+                machine.crash()
+                self.abandoned[machine.id] = None
+            case 1:
+                machine.pause()
+            case 2:  # It is heard, and hears nothing: the classic maker of elections.
+                for other in others:
+                    self.fabric.cut(other, machine.name)
+            case 3:
+                for other in others:
+                    self.fabric.cut(machine.name, other)
+            case 4:
+                for other in others:
+                    self.fabric.cut(machine.name, other)
+                    self.fabric.cut(other, machine.name)
+        self.trace.note(machine.name, "stays broken")
+
+    async def _come_to_life(self, core: list[Machine]) -> bool:
+        """Wait until all that a core must do is so, nobody repairs anything any more, and it stays so for a while."""
+        since: float | None = None
+        elections = self.quorum.elections
+        while True:
+            self.unmet = unmet(self.cluster, core, self.places)
+            if self.faults.tampered:
+                self.unmet.append(f"{list(self.faults.tampered)} are damaged")
+            if self.unmet or self.quorum.elections != elections:
+                since = None
+                elections = self.quorum.elections
+            elif since is None:
+                since = self.scheduler.now
+            elif self.scheduler.now - since >= STABLE_S:
+                return True
+            await self._final.sleep(0.25)
+
+    def forgive(self, machine: Machine, *, damaged: bool = False) -> None:
+        """What was on this disk was spoiled on purpose, and is `damaged` until somebody repairs it."""
+        self.replicas.forgive(machine, damaged=damaged)
+
+    def on_disk_lost(self, machine: Machine) -> None:
+        self.forgive(machine)
+        self.quorum.forget(machine)
+
+    # What clients do at the beginning and at the end.
+
+    async def _create_topic(self) -> bool:
+        options, admin = self.options, self.admin
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=TOPIC,
+                    num_partitions=options.partitions,
+                    replication_factor=options.replication_factor,
+                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in options.topic.items()],
+                )
+            ],
+            timeout_ms=3000,
+        )
+        while True:
+            try:
+                response = await admin.anywhere(request, CreateTopicsResponse, timeout_s=5.0)
+            except Lost:
+                await admin.sleep(0.2)
+                continue
+            code = response.topics[0].error_code
+            if code in (0, 36):
+                break
+            await admin.sleep(0.2)
+        while True:
+            for client in [admin, *self._clients]:
+                await client.refresh([TOPIC])
+            if all(place in client.leaders for client in self._clients for place in self.places):
+                return True
+            await admin.sleep(0.2)
+
+    async def _settle(self) -> bool:
+        """Wait until no client waits any more, and a write to every partition is answered."""
+        while self.workload.tasks:
+            await self._final.sleep(0.1)
+        options = LaneOptions(acks=-1, idempotent=False, retry_uncertain=True, delivery_timeout_s=HEAL_PATIENCE_S)
+        for at, place in enumerate(self.places):
+            lane = Lane(self._final, at, place, options, self.history)
+            await self._final.refresh([TOPIC])
+            await lane.send(1)
+        return True
+
+    async def _read_all(self) -> bool:
+        deadline = self.scheduler.now + HEAL_PATIENCE_S
+        for place in self.places:
+            if not await read_everything(self._final, place, self.history, deadline):
+                return False
+        return True
+
+    # Looking.
+
+    def _after_step(self, touched: dict[SimLoop, None]) -> None:
+        if self.failure is not None:
+            self.scheduler.stop()
+            return
+        try:
+            moved = False
+            world = self.scheduler.world
+            for loop in touched:
+                if loop is world:
+                    continue
+                machine = self._loops.get(loop)
+                if machine is None:
+                    machine = self._machine_of(loop)
+                    if machine is None:
+                        continue
+                self.replicas.after_step(machine)
+                self.quorum.after_step(machine)
+                moved = self.metadata.after_step(machine) or moved
+            if moved and self.metadata.moved:
+                for place, before, after in self.metadata.moved:
+                    ledger = self._ledger_of(place)
+                    if ledger is not None:
+                        self.replicas.check_candidates(place, ledger)
+                    if before is not None and before is not after:
+                        self.replicas.on_isr_changed(place, before, after)
+            if world in touched:
+                self.histories.after_step()
+        except Violation as violation:
+            self._fail(violation)
+
+    def _machine_of(self, loop: SimLoop) -> Machine | None:
+        for machine in self.cluster.machines.values():
+            if machine.process is not None and machine.process.loop is loop:
+                self._loops[loop] = machine
+                return machine
+        return None
+
+    def _ledger_of(self, place: TopicPartition) -> Ledger | None:
+        for (topic, index, _), ledger in self.replicas.ledgers.items():
+            if topic == place.topic and index == place.partition:
+                return ledger
+        return None
+
+    def _fail(self, violation: Violation) -> None:
+        if self.failure is None:
+            self.failure = violation
+            self.scheduler.stop()
+
+    def on_error(self, what: str, error: BaseException | None) -> None:
+        """A node logged an error, or a callback of one failed."""
+        if isinstance(error, DiskError):
+            return
+        self._fail(Violation("BUG", f"{what}: {error!r}{_where(error)}"))
+
+    def _on_exit(self, machine: Machine, process: Process) -> None:
+        """A process that ended by itself is started again, as a supervisor does."""
+        if process.failure is not None and not isinstance(process.failure, StartupError | KafkaError | OSError):
+            self._fail(Violation("BUG", f"{machine.name} stopped itself: {process.failure!r}{_where(process.failure)}"))
+        if machine.id not in self.abandoned and (process.failure is not None or not self.faults.is_due(machine)):
+            self.scheduler.world.call_later(1.0, machine.start)
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "operations": self.history.operations,
+            "acknowledged": sum(1 for send in self.history.sends if send.outcome.value == "ok"),
+            "polls": len(self.history.polls),
+            "messages": self.trace.messages,
+            "steps": self.scheduler.steps,
+            "callbacks": self.scheduler.callbacks,
+            "leaderships": self.replicas.leaderships,
+            "elections": self.metadata.elections,
+            "truncations": self.replicas.truncations,
+            "isr shrinks": self.metadata.shrinks,
+            "isr growths": self.metadata.growths,
+            "unclean restarts": self.replicas.unclean_restarts,
+            "quorum elections": self.quorum.elections,
+            "snapshot loads": self.quorum.snapshot_loads,
+            "voter changes": self.quorum.voter_changes,
+        }
+
+
+def _names(machines: list[Machine]) -> str:
+    return ", ".join(machine.name for machine in machines)
+
+
+def _where(error: BaseException | None) -> str:
+    """The last frame of a traceback: enough to know where to look."""
+    traceback = error.__traceback__ if error is not None else None
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    code = traceback.tb_frame.f_code
+    return f" at {code.co_filename.rpartition('/ottla/')[2]}:{traceback.tb_lineno} in {code.co_name}"
+
+
+def _plans(options: Options) -> list[MachinePlan]:
+    apart = options.separate_controllers
+    plans = [
+        MachinePlan(node_id=number, controller=not apart, rack=f"r{number % 3}")
+        for number in range(1, options.nodes + 1)
+    ]
+    plans += [MachinePlan(node_id=100 + number, broker=False) for number in range(1, apart + 1)]
+    return plans
+
+
+def run_seed(seed: int, mode: Mode = Mode.SAFETY, *, nodes: int | None = None, seconds: float = 60.0) -> Result:
+    return Simulation(expand(seed, mode, kinds=tuple(KINDS), nodes=nodes, seconds=seconds)).run()

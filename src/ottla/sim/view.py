@@ -1,0 +1,147 @@
+"""How the simulation looks into a running node: the one place that knows where its state lies.
+
+Looks and never touches. Everything here must be cheap: checkers ask after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.broker.hosted import HostedPartition
+from ottla.broker.services import Services
+from ottla.log import files
+from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
+from ottla.model import TopicPartition, Uuid, uuid_from_text
+from ottla.sim.disk import FileNode
+
+DATA = "/data"
+"""Where every machine keeps its logs."""
+
+if TYPE_CHECKING:
+    from ottla.sim.cluster import Cluster, Machine
+
+
+def services(machine: Machine) -> Services | None:
+    """The node's services, once it has any."""
+    node = machine.node
+    return node._services if node is not None else None
+
+
+def image(machine: Machine) -> MetadataImage:
+    """The newest committed metadata that the node has taken in."""
+    node = machine.node
+    control = node._control if node is not None else None
+    return control.image if control is not None else EMPTY_IMAGE
+
+
+def newest_image(cluster: Cluster) -> MetadataImage:
+    """What has certainly been committed, as far as anybody who runs knows."""
+    return max((image(machine) for machine in cluster.machines.values()), key=lambda found: found.last_offset)
+
+
+def partitions(machine: Machine) -> Iterator[HostedPartition]:
+    found = services(machine)
+    return iter(()) if found is None else found.replicas.partitions()
+
+
+def is_active_controller(machine: Machine) -> bool:
+    node = machine.node
+    control = node._control if node is not None else None
+    return control is not None and control.is_active_controller
+
+
+def leads_any(machine: Machine) -> bool:
+    return any(partition.leader is not None for partition in partitions(machine))
+
+
+def others_have_everything(cluster: Cluster, machine: Machine) -> bool:
+    """Is every other replica of what `machine` holds running, in sync, and whole?"""
+    newest = newest_image(cluster)
+    for topic in newest.topics.by_name.values():
+        for partition in topic.partitions.values():
+            if machine.id not in partition.replicas:
+                continue
+            others = [replica for replica in partition.replicas if replica != machine.id]
+            if not others or any(replica not in partition.isr for replica in others):
+                return False
+            if any(not cluster.machines[replica].serving for replica in others):
+                return False
+    return True
+
+
+def hosted(machine: Machine, place: TopicPartition) -> HostedPartition | None:
+    found = services(machine)
+    return None if found is None else found.replicas.partition(place.topic, place.partition)
+
+
+def is_member(machine: Machine) -> bool:
+    """Does it run, registered and unfenced, as the incarnation that the newest metadata knows?"""
+    node = machine.node
+    if node is None or not machine.serving:
+        return False
+    control = node._control
+    if control is None:
+        return False
+    registered = newest_image(machine.cluster).broker(machine.id)
+    return registered is not None and not registered.fenced and registered.epoch == control.broker_epoch
+
+
+def is_in_sync(cluster: Cluster, machine: Machine) -> bool:
+    """Does `machine` run, and is it in the in-sync set of every partition that it holds?"""
+    if not is_member(machine):
+        return False
+    newest = newest_image(cluster)
+    return all(
+        machine.id in partition.isr
+        for topic in newest.topics.by_name.values()
+        for partition in topic.partitions.values()
+        if machine.id in partition.replicas
+    )
+
+
+def metadata_directory_id(machine: Machine) -> Uuid | None:
+    """The identity under which this machine's disk is a voter."""
+    found = machine.volume.find(f"{DATA}/{files.META_PROPERTIES}")
+    if not isinstance(found, FileNode):
+        return None
+    for line in found.content.decode().splitlines():
+        name, _, value = line.partition("=")
+        if name == "directory.id":
+            return uuid_from_text(value)
+    return None
+
+
+def quorum_is_whole(cluster: Cluster) -> bool:
+    """Do all controllers run, and is each of them a voter of the quorum that the leader knows?"""
+    controllers = cluster.controllers
+    if not all(machine.serving and not machine.paused for machine in controllers):
+        return False
+    for machine in controllers:
+        node = machine.node
+        if node is not None and node._control is not None and node._control.is_active_controller:
+            voters = node._control.raft.machine.voters.latest
+            return all(
+                (voter := voters.get(each.id)) is not None and voter.key.directory_id == metadata_directory_id(each)
+                for each in controllers
+            )
+    return False
+
+
+def voters(cluster: Cluster) -> tuple[int, ...]:
+    """The voters of the quorum, as the newest of those who run know them."""
+    newest: tuple[int, tuple[int, ...]] = (-1, ())
+    for machine in cluster.machines.values():
+        node = machine.node
+        if node is not None and node._control is not None:
+            raft = node._control.raft
+            newest = max(newest, (raft.log.log_end_offset, raft.machine.voters.latest.ids))
+    return newest[1] or tuple(machine.id for machine in cluster.controllers)
+
+
+def uncommitted_voters(machine: Machine) -> bool:
+    node = machine.node
+    if node is None or node._control is None:
+        return False
+    raft = node._control.raft.machine
+    return raft.high_watermark is not None and raft.voters.latest_offset >= raft.high_watermark

@@ -1,0 +1,29 @@
+"""Bugs that were real once, put back: each is caught, by one of the checks that were written for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.sim.batch import Job, run_job
+from ottla.sim.mutations import MUTATIONS, Mutation, mutated
+from ottla.sim.options import Mode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=lambda mutation: mutation.name)
+def test_a_historic_bug_is_caught(mutation: Mutation) -> None:
+    for seed in range(mutation.seeds):
+        result = run_job(Job(seed=seed, mode=Mode.SAFETY, nodes=mutation.nodes, mutation=mutation.name))
+        if result.failure is not None:
+            assert result.failure.split(":")[0] in mutation.breaks, result.failure
+            return
+    pytest.fail(f"{mutation.name} was not caught within {mutation.seeds} seeds")
+
+
+def test_a_mutation_leaves_nothing_behind() -> None:
+    from ottla.log.log import Log
+
+    before = Log.__dict__["flush"]
+    with mutated("recovery-point-ahead-of-flush"):
+        assert Log.__dict__["flush"] is not before
+    assert Log.__dict__["flush"] is before
