@@ -131,3 +131,13 @@ def test_epochs_that_the_checkpoint_lacks_are_read_from_the_batches() -> None:
     manager.close(NOW)
     disk.remove(f"{log.directory}/leader-epoch-checkpoint")
     assert open_manager(disk).logs[TP].epochs.entries == [(0, 0), (3, 10), (4, 20)]
+
+
+def test_an_epoch_goes_on_where_a_later_one_was_begun_and_never_used() -> None:
+    """We led epoch 14 without a record, and follow a leader whose epoch 11 goes on at our log's end."""
+    cache = LeaderEpochCache([(10, 568), (11, 677), (14, 838)])
+    assert cache.assign(11, 838)
+    assert cache.entries == [(10, 568), (11, 677)]
+    cache = LeaderEpochCache([(10, 568), (12, 677), (14, 838)])
+    assert cache.assign(11, 838), "an epoch that we never had contradicts one that has records"
+    assert cache.entries == [(10, 568), (11, 838)]

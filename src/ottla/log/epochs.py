@@ -48,7 +48,14 @@ class LeaderEpochCache:
         epochs, starts = self._epochs, self._starts
         if epochs and epoch == epochs[-1] and start_offset >= starts[-1]:
             return False
-        keep = min(bisect_left(epochs, epoch), bisect_left(starts, start_offset))
+        keep = bisect_left(starts, start_offset)
+        if 0 < keep < len(epochs) and epochs[keep - 1] == epoch:
+            # Only epochs without records were begun since: we led, wrote nothing, and follow again (KIP-279).
+            del epochs[keep:]
+            del starts[keep:]
+            self.dirty = True
+            return True
+        keep = min(bisect_left(epochs, epoch), keep)
         del epochs[keep:]
         del starts[keep:]
         epochs.append(epoch)

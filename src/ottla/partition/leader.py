@@ -168,7 +168,11 @@ class PartitionLeader:
         return (*proposed, *advanced) if proposed else advanced
 
     def on_tick(self, now_ms: int) -> Sequence[Effect]:
-        """Time has passed: whoever has not been caught up for too long leaves the in-sync set."""
+        """Time has passed: whoever has not been caught up for too long leaves the in-sync set.
+
+        Whoever is caught up joins it, which matters where nobody writes: the fetches of a follower at our log's end do
+        not name the partition any more (KIP-227), and below the minimum in sync nobody can write.
+        """
         proposed: tuple[Effect, ...] = _NOTHING
         if self.pending is None:
             behind = tuple(

@@ -104,7 +104,7 @@ class Simulation:
         self.scheduler.world.on_error = self.cluster.on_loop_error
         self.cluster.on_error = self.on_error
         self.cluster.on_exit = self._on_exit
-        self.cluster.on_death = self.replicas.on_death
+        self.cluster.on_death = self._on_death
 
     def _build_clients(self, random: Random) -> None:
         options, bootstrap = self.options, self.cluster.bootstrap
@@ -395,6 +395,12 @@ class Simulation:
         if isinstance(error, DiskError):
             return
         self._fail(Violation("BUG", f"{what}: {error!r}{_where(error)}"))
+
+    def _on_death(self, machine: Machine, process: Process, *, power: bool) -> None:
+        try:
+            self.replicas.on_death(machine, process, power=power)
+        except Violation as violation:
+            self._fail(violation)
 
     def _on_exit(self, machine: Machine, process: Process) -> None:
         """A process that ended by itself is started again, as a supervisor does."""

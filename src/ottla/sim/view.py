@@ -89,6 +89,8 @@ def is_member(machine: Machine) -> bool:
 
 def is_in_sync(cluster: Cluster, machine: Machine) -> bool:
     """Does `machine` run, and is it in the in-sync set of every partition that it holds?"""
+    if not machine.plan.broker:
+        return machine.serving
     if not is_member(machine):
         return False
     newest = newest_image(cluster)

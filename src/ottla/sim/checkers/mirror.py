@@ -90,6 +90,7 @@ class Mirror:
         bases = self.log._segments.bases
         self._open(bases[0])
         self._read_all()
+        self._move_start()  # The first segment may begin before the log does.
         for old, new in zip(before, self.batches, strict=False):
             if not old.same(new):
                 return min(old.base, new.base)

@@ -336,6 +336,8 @@ class ReplicaChecker:
         if not machine.last_end_clean:
             self.unclean_restarts += 1
         for watch in (watches or {}).values():
+            if machine.volume.find(watch.log.directory) is None:
+                continue  # It was deleted, or moved away.
             if process.clean:
                 self._check_clean_close(machine, watch)
             elif not watch.log.offline:
