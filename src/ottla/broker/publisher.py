@@ -81,8 +81,15 @@ class MetadataPublisher:
         self._making = False
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
+        """In an order in which no step acts on half of the news. Whoever leads no more resigns first: a lower minimum
+        in sync, or a broker that is gone, might let it commit what its successor does not have. Whoever leads from now
+        on does so under the configs that are in force."""
         services = self._services
         services.image = image
+        changes = delta.local_changes(services.node_id)
+        if changes.deleted:
+            self._delete([TopicPartition(topic, index) for topic, _, index in changes.deleted])
+        self._apply(image, changes.followers)
         own = ConfigResource(RESOURCE_BROKER, str(services.node_id))
         changed = delta.configs_changed
         if DEFAULT_BROKER in changed or own in changed:
@@ -93,10 +100,7 @@ class MetadataPublisher:
                     self._reconfigure_topic(image, resource.name)
         if delta.brokers_changed:
             services.replicas.on_brokers(image)
-        changes = delta.local_changes(services.node_id)
-        if changes.deleted:
-            self._delete([TopicPartition(topic, index) for topic, _, index in changes.deleted])
-        self._apply(image, [*changes.leaders, *changes.followers])
+        self._apply(image, changes.leaders)
         services.fetchers.on_metadata(image)
 
     # Partitions.

@@ -118,6 +118,8 @@ class ReplicaChecker:
                     continue
                 if not log.offline:
                     self._look(machine, watch)
+                elif log.high_watermark > watch.high_watermark:
+                    self._look_at_last_words(machine, watch)
         metadata = services.logs.metadata_log
         if metadata is not None:
             watch = watches.get(metadata)
@@ -191,6 +193,13 @@ class ReplicaChecker:
         if log.recovery_point != watch.recovery_point:
             watch.recovery_point = log.recovery_point
             self._check_recovery_point(machine, watch)
+
+    def _look_at_last_words(self, machine: Machine, watch: Watch) -> None:
+        """The disk failed in the very step in which something was committed, and said so to a client."""
+        if machine.volume.find(watch.log.directory) is not None and watch.mirror.update() is None:
+            watch.end = watch.log.log_end_offset
+            watch.high_watermark = watch.log.high_watermark
+            self._commit(machine, watch)
 
     def _note(self, watch: Watch) -> None:
         batches, ledger = watch.mirror.batches, watch.ledger
