@@ -5,8 +5,8 @@ told what moves (`on_append`, `on_watermark`), and a request looks only at that 
 what has changed, not what there is. That a request came tells of every quiet partition that its follower is still
 there; the leader's machines read that from one clock that they share (`Heard`).
 
-Its invariant: a partition that is not in `stale` was read to its end without an error, and its follower's progress goes
-by `heard`. Driven by the replica manager and `api/fetch`.
+Its invariant: a partition that is not in `stale` was read to its end without an error, by a follower that is in sync,
+and its follower's progress goes by `heard`. Driven by the replica manager and `api/fetch`.
 """
 
 from __future__ import annotations

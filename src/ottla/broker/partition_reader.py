@@ -44,7 +44,8 @@ class Found(Fetched[FileSpan]):
         self.hurry = False
         """Is there something to say that cannot wait for bytes?"""
         self.at_end = False
-        """Does the follower have everything, so that nothing need be said before the partition moves?"""
+        """Does the follower have everything, and is where it should be, so that it need not be looked at again before
+        the partition moves?"""
 
     @property
     def size(self) -> int:
@@ -209,7 +210,8 @@ class FollowerReader(PartitionReader):
         if not log.log_start_offset <= offset <= log_end:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if offset == log_end:
-            found.at_end = True
+            # One that is out of sync may join when something else changes, so that each of its requests is to count.
+            found.at_end = replica_id in leader.isr
         elif (max_bytes > 0 or min_one) and not (hosted.throttled and self._is_throttled(leader)):
             span = log.read(offset, max_bytes=max_bytes, upper_bound=log_end, min_one=min_one)
             if span is not None:
