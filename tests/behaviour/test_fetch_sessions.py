@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
-from ottla.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions, Wanted
+from ottla.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions
 from ottla.broker.follower_sessions import FollowerSession
 from ottla.errors import ErrorCode
+from ottla.wire.fetch_codec import Wanted
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
 from tests.behaviour.client import Client, Topic, records_of, values_of

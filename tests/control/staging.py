@@ -99,6 +99,7 @@ class StagedNode:
         format_as: FormatOptions | None = None,
         log_config: LogConfig | None = None,
         properties: Mapping[str, str] | None = None,
+        previous_broker_epoch: int = -1,
     ) -> None:
         self.directory = directory
         self.disk = StagedDisk()
@@ -129,6 +130,7 @@ class StagedNode:
             controller_endpoints=[
                 Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_controller_listeners
             ],
+            previous_broker_epoch=previous_broker_epoch,
         )
         self.published: list[tuple[MetadataImage, MetadataDelta, int]] = []
         self.plane.add_publisher(lambda image, delta, offset: self.published.append((image, delta, offset)))

@@ -21,7 +21,11 @@ def test_three_nodes_that_start_together_become_one_cluster() -> None:
         await cluster.converge()
         for node in nodes:
             assert sorted(node.image.cluster.controllers) == [1, 2, 3]
-            assert node.plane.finalized_features == {"metadata.version": 30, "kraft.version": 1}
+            assert node.plane.finalized_features == {
+                "metadata.version": 30,
+                "kraft.version": 1,
+                "eligible.leader.replicas.version": 1,
+            }
         await cluster.stop()
 
     play(story)

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Effect, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
+from ottla.partition.leader import COPY_MS_MAX
 
 LEADER = 1
 FOLLOWERS = (2, 3, 4)
@@ -117,7 +118,9 @@ class LeaderMachine(RuleBasedStateMachine):
             lag_ms_max=LAG_MS_MAX,
             brokers=first.brokers,
         )
-        self.unanswered: list[ProposeIsr] = []
+        self.proposed: ProposeIsr | None = None
+        self.unanswered: list[tuple[ProposeIsr, int]] = []
+        """What is on its way to the controller, and when it was last waited for."""
         self.answers: list[tuple[ProposeIsr, ErrorCode, Decided]] = []
         self.late: list[Fetch] = []
         self.fetched: dict[int, set[tuple[int, int]]] = {replica: set() for replica in FOLLOWERS}
@@ -133,13 +136,15 @@ class LeaderMachine(RuleBasedStateMachine):
                         assert offset <= leader.followers[replica].log_end, "A9: not past the maximal ISR"
                 case ProposeIsr(isr=isr, joining=joining):
                     assert leader.pending is effect
-                    for replica in joining:
+                    again = effect is self.proposed
+                    self.proposed = effect
+                    for replica in () if again else joining:
                         epoch = dict(isr)[replica]
                         offset = leader.followers[replica].log_end
                         assert (epoch, offset) in self.fetched[replica], "A18, A19: by one and the same fetch"
                         assert offset >= leader.start_offset, "A19: not before the start of the epoch"
                         assert offset >= before, "A19: not before the high watermark"
-                    self.unanswered.append(effect)
+                    self.unanswered.append((effect, self.now_ms))
 
     # The leader's own doing.
 
@@ -149,7 +154,7 @@ class LeaderMachine(RuleBasedStateMachine):
         self.brokers[LEADER].log_end += count
         self.carry_out(self.leader.on_log_end(self.brokers[LEADER].log_end, self.now_ms), before)
 
-    @rule(elapsed_ms=st.sampled_from([1, 10_000, 20_000, 31_000]))
+    @rule(elapsed_ms=st.sampled_from([1, 2_000, 10_000, 20_000, 31_000]))
     def tick(self, elapsed_ms: int) -> None:
         self.now_ms += elapsed_ms
         before = self.leader.high_watermark
@@ -222,8 +227,11 @@ class LeaderMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.unanswered)
     @rule(data=st.data(), lost=st.booleans())
     def decide(self, data: st.DataObject, lost: bool) -> None:
-        """The controller gets to one of the requests that are on their way; its answer may be lost."""
-        proposal = self.unanswered.pop(data.draw(st.integers(0, len(self.unanswered) - 1)))
+        """The controller gets to one of the requests that are on their way, which may be a copy of one that was given
+        up; its answer may be lost."""
+        proposal, sent_ms = self.unanswered.pop(data.draw(st.integers(0, len(self.unanswered) - 1)))
+        if proposal is not self.leader.pending and self.now_ms - sent_ms >= COPY_MS_MAX:
+            return
         code = self.controller.alter_partition(proposal)
         if not lost:
             self.answers.append((proposal, code, self.controller.history[-1]))
@@ -249,8 +257,16 @@ class LeaderMachine(RuleBasedStateMachine):
     @rule(code=st.sampled_from([ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER]))
     def hear_nothing(self, code: ErrorCode) -> None:
         """The request may yet be carried out; it is made again."""
-        assert self.leader.pending is not None
-        self.answer(self.leader.pending, code, self.controller.history[-1])
+        pending = self.leader.pending
+        assert pending is not None
+        if code is ErrorCode.NOT_CONTROLLER:
+            # Somebody else was asked, and only that request is done with.
+            if (pending, self.now_ms) not in self.unanswered:
+                return
+            self.unanswered.remove((pending, self.now_ms))
+        else:
+            self.unanswered = [(each, self.now_ms if each is pending else at) for each, at in self.unanswered]
+        self.answer(pending, code, self.controller.history[-1])
 
     @precondition(lambda self: self.read < len(self.controller.history))
     @rule(data=st.data())

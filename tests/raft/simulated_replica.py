@@ -213,6 +213,7 @@ class Replica:
     """What `format` wrote; empty for an observer."""
 
     all_nodes: tuple[int, ...]
+    kraft_version: int = 1
     log: SimulatedLog = field(default_factory=SimulatedLog)
     persisted: ElectionState | None = None
     machine: RaftMachine | None = None
@@ -238,7 +239,7 @@ class Replica:
 
     def start(self) -> None:
         log = self.log
-        voters, version = VoterHistory(self.voters), 1 if len(self.voters) else 0
+        voters, version = VoterHistory(self.voters), self.kraft_version if len(self.voters) else 0
         latest = log.latest_snapshot
         if latest is not None and (found := log.snapshots[latest]).voters() is not None:
             voters = VoterHistory(cast(VoterSet, found.voters()))
@@ -270,6 +271,11 @@ class Replica:
             self._persist(self.pending.election)
         self.machine = None
         self.incarnation += 1
+
+    def lose_disk(self, key: ReplicaKey) -> None:
+        """Everything is gone, and `format` has written a new directory, which knows no voters."""
+        assert self.machine is None
+        self.key, self.log, self.persisted, self.voters = key, SimulatedLog(), None, VoterSet()
 
     # Effects.
 

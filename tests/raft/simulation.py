@@ -36,7 +36,17 @@ class Violated(AssertionError):
 class Simulation:
     """`nodes` replicas, of which the first `quorum` are the voters that `format` wrote."""
 
-    def __init__(self, seed: int, *, quorum: int = 3, observers: int = 2, faults_ms: int = 10_000) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        quorum: int = 3,
+        observers: int = 2,
+        faults_ms: int = 10_000,
+        kraft_version: int = 1,
+        disk_loss: bool = False,
+    ) -> None:
+        """With `disk_loss` one voter loses its disk, and the voters change only to take it out and in again."""
         self.seed = seed
         self.random = Random(seed)
         self.now_ms = 1_000
@@ -55,10 +65,20 @@ class Simulation:
         self._values = 0
         self._cut: set[tuple[int, int]] = set()
         self._removals: dict[ReplicaKey, int] = {}
+        self._disk_loss = disk_loss
+        self._lost: ReplicaKey | None = None
         keys = [ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in range(1, quorum + observers + 1)]
-        voters = VoterSet(voter(key) for key in keys[:quorum])
+        if kraft_version == 0:
+            voters = VoterSet(voter(ReplicaKey(key.id)) for key in keys[:quorum])
+        else:
+            voters = VoterSet(voter(key) for key in keys[:quorum])
         nodes = tuple(key.id for key in keys)
-        self.replicas = {key.id: Replica(self, key, voters if key.id <= quorum else VoterSet(), nodes) for key in keys}
+        self.replicas = {
+            key.id: Replica(
+                self, key, voters if key.id <= quorum or kraft_version == 0 else VoterSet(), nodes, kraft_version
+            )
+            for key in keys
+        }
 
     # Time.
 
@@ -207,7 +227,7 @@ class Simulation:
         if self.now_ms >= self.faults_until_ms:
             return
         replica = self.random.choice(list(self.replicas.values()))
-        match self.random.randrange(10):
+        match self.random.randrange(12):
             case 0 | 1:
                 self._crash(replica)
             case 2:
@@ -221,6 +241,10 @@ class Simulation:
                 self._snapshot(replica)
             case 7 | 8:
                 self._change_voters()
+            case 9:
+                self._lose_disk(replica)
+            case 10:
+                self._stop(replica)
             case _:
                 if replica.machine is not None and isinstance(replica.machine.role, Leader):
                     replica.feed(replica.machine.on_resign(replica.machine.epoch, self.now_ms))
@@ -229,11 +253,12 @@ class Simulation:
         self.after(self.random.randint(50, 800), None, self._chaos)
 
     def _crash(self, replica: Replica) -> None:
-        if replica.machine is None:
-            return
-        replica.crash()
-        self.counts["crash"] += 1
+        if replica.machine is not None:
+            replica.crash()
+            self.counts["crash"] += 1
+            self._start_later(replica)
 
+    def _start_later(self, replica: Replica) -> None:
         def restart() -> None:
             if replica.machine is None:
                 replica.paused_until_ms = 0
@@ -242,6 +267,31 @@ class Simulation:
                 self._check(replica)
 
         self.after(self.random.randint(10, 3_000), None, restart)
+
+    def _stop(self, replica: Replica) -> None:
+        """In good order: a leader hands over, if anybody is there to take over in time."""
+        machine = replica.machine
+        if machine is None or replica.paused_until_ms > self.now_ms:
+            return
+        self.counts["stop"] += 1
+        replica.feed(machine.on_stop(self.now_ms))
+        self._watch(replica)
+
+        def end() -> None:
+            replica.crash()
+            self._start_later(replica)
+
+        self.after(self.random.randint(10, 1_500), replica, end)
+
+    def _lose_disk(self, replica: Replica) -> None:
+        """The node comes back with an empty one, in another directory, and so as nobody's voter (B12)."""
+        if replica.machine is None or not self._disk_loss or self._lost is not None or not replica.machine.is_voter:
+            return
+        self._lost = replica.key
+        self.counts["disk lost"] += 1
+        replica.crash()
+        replica.lose_disk(ReplicaKey(replica.key.id, Uuid(bytes([100 + replica.key.id]) * 16)))
+        self._start_later(replica)
 
     def _partition(self) -> None:
         """One replica, or a link in one direction, is cut off."""
@@ -272,7 +322,14 @@ class Simulation:
         leader = self.random.choice(leaders)
         voters = leader.running.voters.latest
         target = self.random.choice(list(self.replicas.values()))
-        request = _add(target.key) if target.key.id not in voters.ids else _remove(target.key)
+        if self._disk_loss:
+            if self._lost is None:
+                return
+            target = self.replicas[self._lost.id]
+        known = voters.get(target.key.id)
+        if self._disk_loss and known is not None and known.key == target.key:
+            return
+        request = _add(target.key) if known is None else _remove(known.key)
         token = object()
         nobody = Replica(self, ReplicaKey(0), VoterSet(), ())
         self._tokens[token] = (nobody, 0, 0, request)
@@ -328,7 +385,9 @@ class Simulation:
             epoch, voters = log.at(offset - 1).epoch, machine.voters.latest
             assert self._leaders.get(epoch) == replica.key.id, "older epochs are not committed by counting (B8)"
             assert epoch == machine.epoch or not isinstance(machine.role, Leader), "only its own epoch (B8)"
-            reached = [id for id in voters.ids if self.replicas[id].log.synced >= offset]
+            # A voter whose disk is gone had it, when it said so.
+            keys = [found.key for found in voters.voters]
+            reached = [key.id for key in keys if self.replicas[key.id].log.synced >= offset or key == self._lost]
             assert len(reached) >= voters.majority, f"{reached} of {voters} have {offset} durably (B6)"
             self.committed.extend(log.read(len(self.committed))[: offset - len(self.committed)])
             self._committed_in.extend([epoch] * (offset - len(self._committed_in)))
@@ -337,7 +396,9 @@ class Simulation:
         self.counts["truncation"] += 1
         assert offset >= replica.high_watermark, "nothing below the high watermark is truncated (B9)"
         assert offset >= replica.log.start, "a log is not cut below its start"
-        for at in range(offset, min(replica.log.log_end_offset, len(self.committed))):
+        # A leader that is outdated and does not know it may still have what a later one commits given up elsewhere.
+        end = bisect_left(self._committed_in, replica.running.epoch)
+        for at in range(offset, min(replica.log.log_end_offset, end)):
             assert replica.log.at(at) != self.committed[at], f"the committed record at {at} is given up (B9)"
 
     def on_installed(self, replica: Replica, snapshot: Snapshot) -> None:
@@ -353,7 +414,8 @@ class Simulation:
     def on_voters_appended(self, replica: Replica) -> None:
         self.counts["voters"] += 1
         role = replica.running.role
-        assert isinstance(role, Leader)
+        if not isinstance(role, Leader):
+            return  # It noticed as it appended that its quorum is lost.
         offsets = [
             at for at in range(replica.log.start, replica.log.log_end_offset) if replica.log.at(at).voters is not None
         ]
@@ -404,8 +466,12 @@ class Simulation:
         assert isinstance(role, Leader)
         if not any(entry.value.startswith("late") for entry in self.committed):
             return f"the leader does not commit: {self.roles()}"
-        for id in role.voters.ids:
-            other = self.replicas[id].running
+        for key in (found.key for found in role.voters.voters):
+            id, other = key.id, self.replicas[key.id].machine
+            if key == self._lost:
+                continue
+            if other is None:
+                return f"{id} is down: {self.roles()}"
             if other.epoch != role.epoch or other.leader_id != role.local_id:
                 return f"{id} does not know who leads: {self.roles()}"
             lag = (role.high_watermark or 0) - (other.high_watermark or 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, Uuid
 from ottla.raft.checkpoint import SnapshotId
 from ottla.raft.config import RaftConfig
@@ -289,6 +289,17 @@ class Stage:
     def _endpoints(self, command: Command) -> list[Effect]:
         found = tuple(endpoint(self.machine.local.id, host) for host in command.words)
         return self.machine.on_endpoints(found, self.now_ms)
+
+    def _upgrade(self, command: Command) -> list[Effect] | list[str]:
+        try:
+            return self.machine.upgrade_kraft_version(
+                int(command.words[0]),
+                epoch=command.integer("epoch", self.machine.epoch),
+                validate_only="validate" in command.words,
+                now_ms=self.now_ms,
+            )
+        except KafkaError as refusal:
+            return [str(refusal)]
 
     def _resign(self, command: Command) -> list[Effect]:
         return self.machine.on_resign(self.machine.epoch, self.now_ms)

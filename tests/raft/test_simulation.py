@@ -15,13 +15,13 @@ from ottla.raft.voters import ReplicaKey
 from tests.raft.simulated_replica import Replica, SimulatedLog
 from tests.raft.simulation import Simulation, Violated
 
-HAPPENS = ("crash", "pause", "partition", "resign", "election", "truncation", "snapshot", "install", "voters")
+HAPPENS = ("crash", "stop", "pause", "partition", "resign", "election", "truncation", "snapshot", "install", "voters")
 
 
-def simulate(seeds: range, size: int) -> Counter[str]:
+def simulate(seeds: range, size: int, *, kraft_version: int = 1, disk_loss: bool = False) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
-        simulation = Simulation(seed, quorum=size)
+        simulation = Simulation(seed, quorum=size, kraft_version=kraft_version, disk_loss=disk_loss)
         simulation.run()
         counts += simulation.counts
         counts["committed"] += len(simulation.committed)
@@ -29,9 +29,9 @@ def simulate(seeds: range, size: int) -> Counter[str]:
 
 
 def test_three_voters_stay_safe_and_find_each_other_again() -> None:
-    counts = simulate(range(120), 3)
+    counts = simulate(range(100), 3)
     assert all(counts[kind] > 10 for kind in HAPPENS), counts
-    assert counts["committed"] > 2_500
+    assert counts["committed"] > 2_000
 
 
 def test_five_voters() -> None:
@@ -45,10 +45,27 @@ def test_one_voter_that_others_join_and_leave() -> None:
     assert counts["committed"] > 1_000
 
 
+def test_voters_by_configuration() -> None:
+    counts = simulate(range(3_000, 3_015), 3, kraft_version=0)
+    assert counts["committed"] > 300
+
+
+def test_a_voter_that_lost_its_disk_is_another_until_it_is_added_again() -> None:
+    counts = simulate(range(4_000, 4_020), 3, disk_loss=True)
+    assert counts["disk lost"] > 5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_many_seeds(size: int) -> None:
-    simulate(range(10_000, 12_000), size)
+    simulate(range(10_000, 11_000), size)
+
+
+@pytest.mark.slow
+def test_many_seeds_of_other_kinds() -> None:
+    simulate(range(20_000, 20_300), 3, kraft_version=0)
+    simulate(range(30_000, 30_300), 3, disk_loss=True)
+    simulate(range(40_000, 40_100), 5, disk_loss=True)
 
 
 def test_a_seed_is_a_story_that_does_not_change() -> None:

@@ -63,3 +63,42 @@ def test_a_record_of_voters_reads_back() -> None:
     voters = voter_set(3, 1, 2)
     assert voters.ids == (1, 2, 3)
     assert VoterSet.from_record(voters.to_record()) == voters
+
+
+def test_voters_come_and_go_by_id_and_directory() -> None:
+    one, two = ReplicaKey(1, Uuid(b"a" * 16)), ReplicaKey(2, Uuid(b"b" * 16))
+    alone = VoterSet([Voter(one, ())])
+    both = alone.with_voter(Voter(two, ()))
+    assert both is not None
+    assert both.ids == (1, 2)
+    assert both.with_voter(Voter(ReplicaKey(2, Uuid(b"z" * 16)), ())) is None, "the id is taken"
+    assert both.without(ReplicaKey(2, Uuid(b"z" * 16))) is None, "that is another replica"
+    assert both.without(two) == alone
+    assert alone.without(one) is None, "somebody has to be left"
+    moved = both.with_updated(Voter(two, (VoterEndpoint("CONTROLLER", "elsewhere", 1),)))
+    assert moved is not None
+    assert moved.endpoints(2) == (VoterEndpoint("CONTROLLER", "elsewhere", 1),)
+    assert both.with_updated(Voter(ReplicaKey(3), ())) is None
+
+
+def test_a_history_knows_what_would_come_back() -> None:
+    first, second, third = (VoterSet([Voter(ReplicaKey(node), ())]) for node in (1, 2, 3))
+    history = VoterHistory(first)
+    history.add(5, second)
+    assert history.previous == first
+    history.add(9, third)
+    assert (history.previous, history.latest, history.latest_offset) == (second, third, 9)
+    history.truncate_to(9)
+    assert (history.previous, history.latest) == (first, second)
+    # What was in force before a snapshot is not asked for again, but what is in force at its end is.
+    history.add(12, third)
+    history.forget_before(11)
+    assert (history.at(11), history.at(13)) == (second, third)
+    history.forget_before(20)
+    assert history.at(20) == third
+    # A snapshot that was fetched replaces all, and cannot be truncated away.
+    history.restart(40, second)
+    history.truncate_to(40)
+    assert (history.latest, history.latest_offset, history.in_log) == (second, 39, True)
+    history.restart(50, None)
+    assert (history.latest, history.in_log) == (first, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.raft import requests, responses
 from ottla.raft.checkpoint import SnapshotId
 from ottla.raft.effects import SendRequest
@@ -74,16 +74,16 @@ def test_responses_in_every_version(leader: Stage, role: str) -> None:
     quorum = leader.machine._quorum
     assert quorum.leader_endpoint is not None
     for version in range(3):
-        assert round_trip(responses.vote(quorum, version, responses.ErrorCode.NONE, granted=True), version)
+        assert round_trip(responses.vote(quorum, version, ErrorCode.NONE, granted=True), version)
     for version in range(2):
-        assert round_trip(responses.begin_quorum_epoch(quorum, version, responses.ErrorCode.NONE), version)
-        assert round_trip(responses.end_quorum_epoch(quorum, version, responses.ErrorCode.NONE), version)
+        assert round_trip(responses.begin_quorum_epoch(quorum, version, ErrorCode.NONE), version)
+        assert round_trip(responses.end_quorum_epoch(quorum, version, ErrorCode.NONE), version)
         assert round_trip(responses.fetch_snapshot(quorum, version, snapshot=SnapshotId(9, 3), size=10), version)
     for version in range(12, 19):
         assert round_trip(responses.fetch(quorum, version, high_watermark=3), version)
         assert round_trip(responses.fetch(quorum, version, other=Diverging(epoch=2, end_offset=9)), version)
         assert round_trip(responses.fetch(quorum, version, other=SnapshotId(9, 3)), version)
-    assert round_trip(responses.update_voter(quorum, responses.ErrorCode.NONE), 0)
+    assert round_trip(responses.update_voter(quorum, ErrorCode.NONE), 0)
 
 
 def test_effects_name_the_class_of_the_answer(leader: Stage) -> None:

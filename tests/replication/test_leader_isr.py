@@ -59,8 +59,7 @@ async def test_proposals_of_a_turn_go_together_and_one_request_at_a_time() -> No
         await asyncio.sleep(0.02)
         assert len(setting.controller.requests) == 1, "2 is on its way, and 3 has to wait"
         setting.controller.hold.set()
-        await setting.settle(lambda: isr(setting) == [1, 2])
-        await three.fetch(0)
+        # 3 has nothing to fetch and so nothing to say, and still joins when its turn has come.
         await setting.settle(lambda: isr(setting) == [1, 2, 3])
         assert [asked.partition_epoch for asked in setting.controller.asked] == [10, 11]
 
@@ -90,6 +89,25 @@ async def test_a_controller_that_cannot_answer_is_asked_until_it_does() -> None:
         await (await setting.follower(2)).fetch(0)
         await setting.settle(lambda: isr(setting) == [1, 2])
         assert [asked.partition_epoch for asked in setting.controller.asked] == [10] * 4
+
+
+async def test_a_quiet_follower_joins_when_it_may_though_it_has_nothing_new_to_say() -> None:
+    """It restarted, and fetched before the metadata told the leader of its new incarnation; then the controller is not
+    ready for it either. Its requests go on, and name no partition any more."""
+    async with stage() as setting:
+        setting.create(isr=(1,))
+        two = await setting.follower(2)
+        two.broker_epoch += 1
+        session = (await two.ask(wanted(0), session=(0, 0))).session_id
+        await two.ask(session=(session, 1))
+        assert setting.controller.requests == []
+        setting.publish(making.broker(2, two.broker_epoch, fenced=False))
+        setting.controller.answers = [ErrorCode.INELIGIBLE_REPLICA]
+        await two.ask(session=(session, 2))
+        await setting.settle(lambda: len(setting.controller.requests) == 1 and setting.leader.pending is None)
+        assert isr(setting) == [1]
+        await two.ask(session=(session, 3))
+        await setting.settle(lambda: isr(setting) == [1, 2])
 
 
 async def test_what_the_metadata_has_overtaken_is_not_asked_again() -> None:

@@ -150,7 +150,12 @@ def test_nothing_of_a_dead_process_reaches_the_disk() -> None:
 def test_a_death_is_timed_to_an_operation() -> None:
     volume, disk = fresh()
     died: list[str] = []
-    disk.crash_in(4, lambda: died.append("now") is None)
+
+    def die() -> bool:
+        died.append("now")
+        return True
+
+    disk.crash_in(4, die)
     with pytest.raises(NodeDied):
         disk.write_atomically("/data/t-0/c", b"whole")
     assert died == ["now"]

@@ -1,17 +1,35 @@
-"""Fetch responses that are laid out by hand are those that the generated message would be, in every version."""
+"""Fetch requests and responses that are read and laid out by hand are what the generated messages say, in every
+version."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, Malformed
 from ottla.model import Uuid
-from ottla.wire.fetch_codec import FIRST_VERSION, LAST_VERSION, Fetched, NodeAddress, pack, pack_refusal
+from ottla.wire import fetch_codec
+from ottla.wire.fetch_codec import (
+    FIRST_VERSION,
+    LAST_VERSION,
+    Fetched,
+    NodeAddress,
+    pack,
+    pack_refusal,
+    read_request,
+)
 from ottla.wire.frames import read_response_header
 from ottla.wire.messages import fetch_response as generated
+from ottla.wire.messages.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from ottla.wire.messages.fetch_response import FetchResponse
 
 
@@ -135,3 +153,95 @@ def test_a_refusal_is_a_response_with_nothing_but_its_code(version: int) -> None
     head = read_response_header(frame[4:], flexible=version >= 12)
     response = FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
     assert (head.correlation_id, frame[4 + head.body_position :]) == (9, response.encode(version))
+
+
+numbers = st.integers(-(1 << 31), (1 << 31) - 1)
+longs = st.integers(-(1 << 63), (1 << 63) - 1)
+ids = st.binary(min_size=16, max_size=16).map(Uuid)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=140)
+
+
+@st.composite
+def requests(draw: st.DrawFn, version: int) -> FetchRequest:
+    topics = draw(
+        st.lists(
+            st.builds(
+                FetchTopic,
+                topic=names if version < 13 else st.just(""),
+                topic_id=ids if version >= 13 else st.just(Uuid(bytes(16))),
+                partitions=st.lists(
+                    st.builds(
+                        FetchPartition,
+                        partition=numbers,
+                        current_leader_epoch=numbers if version >= 9 else st.just(-1),
+                        fetch_offset=longs,
+                        last_fetched_epoch=numbers if version >= 12 else st.just(-1),
+                        log_start_offset=longs if version >= 5 else st.just(-1),
+                        partition_max_bytes=numbers,
+                        replica_directory_id=st.just(Uuid(bytes(16))) | ids
+                        if version >= 17
+                        else st.just(Uuid(bytes(16))),
+                        high_watermark=st.just((1 << 63) - 1) | longs if version >= 18 else st.just((1 << 63) - 1),
+                    ),
+                    max_size=3,
+                )
+                | st.just([FetchPartition(partition=index) for index in range(140)]),
+            ),
+            max_size=3,
+        )
+    )
+    request = FetchRequest(max_wait_ms=draw(numbers), min_bytes=draw(numbers), max_bytes=draw(numbers), topics=topics)
+    request.isolation_level = draw(st.integers(0, 1))
+    if version >= 7:
+        request.session_id = draw(numbers)
+        request.session_epoch = draw(numbers)
+        request.forgotten_topics_data = [
+            ForgottenTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=draw(st.lists(numbers, max_size=3)))
+            for topic in topics
+        ]
+    if version >= 11:
+        request.rack_id = draw(st.just("") | st.text(st.characters(codec="utf-8"), max_size=140))
+    if version >= 12:
+        request.cluster_id = draw(st.none() | names)
+    if version >= 15:
+        request.replica_state = draw(st.builds(ReplicaState, numbers, longs) | st.builds(ReplicaState))
+    else:
+        request.replica_id = draw(numbers)
+    return request
+
+
+@given(st.data(), versions)
+def test_a_request_is_read_as_the_generated_reader_reads_it(data: st.DataObject, version: int) -> None:
+    body = data.draw(requests(version)).encode(version)
+    assert read_request(body, version, 20_000) == fetch_codec._read_any(body, version, 20_000)
+
+
+@given(st.data(), versions)
+def test_a_request_that_ends_early_or_late_is_refused_as_the_generated_reader_refuses_it(
+    data: st.DataObject, version: int
+) -> None:
+    body = data.draw(requests(version)).encode(version)
+    for damaged in (body[: data.draw(st.integers(0, len(body) - 1))], body + b"\0", b"\xff" * len(body)):
+        try:
+            expected = fetch_codec._read_any(damaged, version, 20_000)
+        except Malformed:
+            with pytest.raises(Malformed):
+                read_request(damaged, version, 20_000)
+        else:
+            assert read_request(damaged, version, 20_000) == expected
+
+
+@pytest.mark.parametrize("version", range(12, LAST_VERSION + 1))
+def test_the_usual_requests_are_read_by_hand(version: int) -> None:
+    """Else the quick way would be dead code."""
+    topic = FetchTopic(topic="" if version >= 13 else "t", partitions=[FetchPartition(partition=3, fetch_offset=9)])
+    consumer = FetchRequest(max_wait_ms=500, topics=[topic], rack_id="east")
+    assert fetch_codec._read_plain(consumer.encode(version), version) is not None
+    if version >= 15:
+        follower = FetchRequest(replica_state=ReplicaState(2, 77), topics=[topic], session_id=4, session_epoch=5)
+        if version >= 18:
+            topic.partitions[0].high_watermark = 8
+        plain = fetch_codec._read_plain(follower.encode(version), version)
+        assert plain is not None
+        assert (plain.replica_id, plain.broker_epoch) == (2, 77)
+        assert plain.wanted[0].high_watermark == (8 if version >= 18 else (1 << 63) - 1)

@@ -10,13 +10,13 @@ full requests.
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.limits import SESSION_PARTITIONS_MAX
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import TopicKey
 from ottla.partition import FollowerProgress
+from ottla.wire.fetch_codec import PartitionKey, Wanted
 
 FINAL_EPOCH = -1
 """A full request that wants no session."""
@@ -24,24 +24,6 @@ INITIAL_EPOCH = 0
 """A full request that wants a new one."""
 EVICTION_MS = 120_000
 """`min.incremental.fetch.session.eviction.ms`: a session unused for so long may be given up for any other."""
-
-PartitionKey = tuple[TopicKey, int]
-
-NO_WATERMARK = (1 << 63) - 1
-"""The reader does not say which high watermark it knows, and does not want to be woken by a higher one (KIP-1166)."""
-
-
-class Wanted(NamedTuple):
-    """What a request asks of one partition."""
-
-    topic: TopicKey
-    partition: int
-    fetch_offset: int
-    max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-    log_start_offset: int = -1
-    high_watermark: int = NO_WATERMARK
 
 
 class FetchPartition:

@@ -5,17 +5,18 @@ told what moves (`on_append`, `on_watermark`), and a request looks only at that 
 what has changed, not what there is. That a request came tells of every quiet partition that its follower is still
 there; the leader's machines read that from one clock that they share (`Heard`).
 
-Its invariant: a partition that is not in `stale` was read to its end without an error, and its follower's progress goes
-by `heard`. Driven by the replica manager and `api/fetch`.
+Its invariant: a partition that is not in `stale` was read to its end without an error, by a follower that is in sync,
+and its follower's progress goes by `heard`. Driven by the replica manager and `api/fetch`.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.broker.fetch_sessions import NO_WATERMARK, FetchPartition, FetchSession, PartitionKey, Wanted
+from ottla.broker.fetch_sessions import FetchPartition, FetchSession
 from ottla.broker.hosted import HostedPartition
 from ottla.partition import Heard
+from ottla.wire.fetch_codec import NO_WATERMARK, PartitionKey, Wanted
 
 
 class WaitingFetch(Protocol):

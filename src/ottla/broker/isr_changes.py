@@ -65,18 +65,18 @@ class IsrChanges:
         from ottla.wire.messages.alter_partition_response import AlterPartitionResponse
 
         services = self._services
-        error: ErrorCode
         try:
-            response = await services.controller.send(self._request(), AlterPartitionResponse)
+            # One attempt: whether an earlier one may still be on its way matters to what the answer means.
+            response = await services.controller.send(self._request(), AlterPartitionResponse, repeat=False)
             error = ErrorCode(response.error_code)
         except KafkaError as failure:
             response, error = AlterPartitionResponse(), failure.code
         if error is ErrorCode.NONE:
             self._on_answers(response)
         else:
-            # About the request as a whole: no partition's proposal was looked at, or nobody knows.
             _log.debug("AlterPartition of %d partitions is tried again: %s", len(self._in_flight), error.name)
-            self._unsent = self._in_flight | self._unsent
+            for partition, proposal in self._in_flight.items():
+                services.replicas.on_alter_partition_result(partition, proposal, error)
         asked, self._in_flight = self._in_flight, {}
         if self._unsent:
             self._due = True

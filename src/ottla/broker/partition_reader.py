@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.fetch_sessions import NO_WATERMARK, FetchPartition, Wanted
+from ottla.broker.fetch_sessions import FetchPartition
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
-from ottla.partition import Heard
+from ottla.partition import Heard, PartitionLeader
 from ottla.runtime import DiskError, FileSpan
-from ottla.wire.fetch_codec import Fetched
+from ottla.wire.fetch_codec import NO_WATERMARK, Fetched, Request, Wanted
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -31,7 +31,12 @@ class Found(Fetched[FileSpan]):
     __slots__ = ("at_end", "hosted", "hurry", "remembered", "wanted")
 
     def __init__(self, wanted: Wanted, remembered: FetchPartition | None, hosted: HostedPartition | None) -> None:
-        super().__init__(wanted.topic, wanted.partition)
+        # All of `Fetched`, in line: one is made for every partition that is looked at.
+        self.topic = wanted.topic
+        self.index = wanted.partition
+        self.error = 0
+        self.high_watermark = self.last_stable_offset = self.log_start = self.preferred = -1
+        self.aborted = self.span = self.diverging = self.leader = None
         self.wanted = wanted
         self.remembered = remembered
         """The session's, if there is a session."""
@@ -39,7 +44,8 @@ class Found(Fetched[FileSpan]):
         self.hurry = False
         """Is there something to say that cannot wait for bytes?"""
         self.at_end = False
-        """Does the follower have everything, so that nothing need be said before the partition moves?"""
+        """Does the follower have everything, and is where it should be, so that it need not be looked at again before
+        the partition moves?"""
 
     @property
     def size(self) -> int:
@@ -49,159 +55,34 @@ class Found(Fetched[FileSpan]):
 class PartitionReader:
     """One for each request."""
 
-    __slots__ = ("_broker_epoch", "_committed_only", "_listener", "_rack", "_services", "_version", "replica_id")
+    __slots__ = ("_by_id", "_replicas", "_services", "_version")
 
-    def __init__(
-        self,
-        services: Services,
-        *,
-        version: int,
-        replica_id: int,
-        broker_epoch: int,
-        isolation_level: int,
-        rack: str,
-        listener: str,
-    ) -> None:
-        """`replica_id` is negative for consumers; `rack` and `listener` are where a consumer is, and came by."""
+    def __init__(self, services: Services, version: int) -> None:
         self._services = services
+        self._replicas = services.replicas
         self._version = version
-        self.replica_id = replica_id
-        self._broker_epoch = broker_epoch
-        self._committed_only = isolation_level == _READ_COMMITTED
-        self._rack = rack
-        self._listener = listener
+        self._by_id = version >= 13
 
-    @property
-    def is_follower(self) -> bool:
-        return self.replica_id >= 0
-
-    def find(self, wanted: Wanted) -> HostedPartition | None:
-        replicas = self._services.replicas
-        topic = replicas.by_id.get(wanted.topic) if self._version >= 13 else replicas.by_name.get(wanted.topic)  # type: ignore[arg-type]
+    def _find(self, wanted: Wanted) -> HostedPartition | None:
+        replicas = self._replicas
+        topic = replicas.by_id.get(wanted.topic) if self._by_id else replicas.by_name.get(wanted.topic)  # type: ignore[arg-type]
         return topic.partitions.get(wanted.partition) if topic is not None else None
 
-    def read(
-        self,
-        wanted: Wanted,
-        remembered: FetchPartition | None,
-        max_bytes: int,
-        *,
-        min_one: bool,
-        arrived: Heard | None = None,
-    ) -> Found:
-        """What the partition has now. With `arrived` the request has just come, and a follower's position is taken from
-        it; later, when it has waited, that is old news."""
-        hosted = self.find(wanted)
-        found = Found(wanted, remembered, hosted)
-        try:
-            if hosted is None:
-                raise KafkaError(self._services.missing_partition(wanted.topic, wanted.partition))
-            if self.replica_id >= 0:
-                self._read_as_follower(found, hosted, max_bytes, min_one, arrived)
-            else:
-                self._read_as_consumer(found, hosted, max_bytes, min_one)
-        except KafkaError as error:
-            if isinstance(error, DiskError) and hosted is not None:
-                self._services.replicas.fail(hosted, error)
-            self._refuse(found, error.code)
-        return found
-
-    def _refuse(self, found: Found, code: ErrorCode) -> None:
+    def _refuse(self, found: Found, error: KafkaError) -> None:
+        hosted, code = found.hosted, error.code
+        if hosted is not None and isinstance(error, DiskError):
+            self._replicas.fail(hosted, error)
         found.error = code
         found.high_watermark = found.last_stable_offset = found.log_start = -1
         found.span = None
         # A partition that is not here at all does not hurry its answer, else its reader would spin.
-        found.hurry = found.hosted is not None
+        found.hurry = hosted is not None
         if code in _KNOWS_NEW_LEADER:
             found.leader = self._services.current_leader(found.topic, found.index)
-
-    def _read_as_consumer(self, found: Found, hosted: HostedPartition, max_bytes: int, min_one: bool) -> None:
-        wanted = found.wanted
-        services = self._services
-        leader = hosted.leader
-        if leader is None or wanted.current_leader_epoch >= 0:
-            if self._version >= _FOLLOWERS_SERVE_FROM_VERSION:
-                services.replicas.replica_or_refuse(hosted, wanted.current_leader_epoch)
-            else:
-                services.replicas.leader_or_refuse(hosted, wanted.current_leader_epoch)
-        offset = wanted.fetch_offset
-        selector = services.replica_selector
-        if selector is not None and leader is not None and self._rack:
-            preferred = selector.select(leader, services.image, self._listener, self._rack, offset)
-            if preferred is not None:
-                self._tell_offsets(found, hosted)
-                found.preferred = preferred
-                found.hurry = True
-                return
-        if self._parts(found, hosted):
-            return
-        log = hosted.log
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self._tell_offsets(found, hosted)
-        upper = found.last_stable_offset if self._committed_only else found.high_watermark
-        if self._committed_only:
-            found.aborted = []
-        if offset >= upper or (max_bytes <= 0 and not min_one):
-            return
-        span = log.read(offset, max_bytes=max_bytes, upper_bound=upper, min_one=min_one)
-        if span is not None:
-            found.span = span
-            if self._committed_only:
-                found.aborted = log.aborted_transactions(offset, upper)
-
-    def _read_as_follower(
-        self, found: Found, hosted: HostedPartition, max_bytes: int, min_one: bool, arrived: Heard | None
-    ) -> None:
-        wanted = found.wanted
-        services = self._services
-        leader = hosted.leader
-        if leader is None or wanted.current_leader_epoch >= 0:
-            services.replicas.leader_or_refuse(hosted, wanted.current_leader_epoch)
-            assert leader is not None
-        leader.check_follower(self.replica_id, self._broker_epoch, knows_epoch=wanted.current_leader_epoch >= 0)
-        if self._parts(found, hosted):
-            return
-        log = hosted.log
-        offset, log_end = wanted.fetch_offset, log.log_end_offset
-        if not log.log_start_offset <= offset <= log_end:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        throttled = (
-            hosted.throttled
-            and self.replica_id not in leader.isr
-            and services.leader_throttle.is_exceeded(services.replicas.now_ms())
-        )
-        if offset < log_end and not throttled and (max_bytes > 0 or min_one):
-            span = log.read(offset, max_bytes=max_bytes, upper_bound=log_end, min_one=min_one)
-            if span is not None:
-                found.span = span
-        found.at_end = offset == log_end
-        if arrived is not None:
-            # Only now: a fetch that could not be served proves nothing.
-            services.replicas.on_follower_fetch(
-                hosted, self.replica_id, self._broker_epoch, offset, log_end, wanted.log_start_offset, arrived
-            )
-            if found.remembered is not None:
-                found.remembered.progress = leader.followers[self.replica_id]
-        # After that, since this very fetch may have been what the high watermark waited for.
-        self._tell_offsets(found, hosted)
-        if wanted.high_watermark != NO_WATERMARK:
-            known = wanted.high_watermark
-            if found.remembered is not None:
-                known = max(known, found.remembered.told_high_watermark)
-            found.hurry = known < min(found.high_watermark, offset)
-
-    def _tell_offsets(self, found: Found, hosted: HostedPartition) -> None:
-        log = hosted.log
-        found.high_watermark = log.high_watermark
-        found.last_stable_offset = log.last_stable_offset
-        found.log_start = log.log_start_offset
 
     def _parts(self, found: Found, hosted: HostedPartition) -> bool:
         """Did the reader's log part from ours? Then it is told where, and gets no records (KIP-595)."""
         wanted = found.wanted
-        if wanted.last_fetched_epoch < 0:
-            return False
         log = hosted.log
         epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch < 0 or end_offset < 0 or wanted.fetch_offset < log.log_start_offset:
@@ -212,3 +93,142 @@ class PartitionReader:
             found.hurry = True
             return True
         return False
+
+    def _tell_offsets(self, found: Found, hosted: HostedPartition) -> None:
+        log = hosted.log
+        found.high_watermark = log.high_watermark
+        found.last_stable_offset = log.last_stable_offset
+        found.log_start = log.log_start_offset
+
+
+class ConsumerReader(PartitionReader):
+    __slots__ = ("_committed_only", "_listener", "_rack")
+
+    def __init__(self, services: Services, request: Request, version: int, listener: str) -> None:
+        """`listener` is what the consumer came by."""
+        super().__init__(services, version)
+        self._committed_only = request.isolation_level == _READ_COMMITTED
+        self._rack = request.rack
+        self._listener = listener
+
+    def read(self, wanted: Wanted, remembered: FetchPartition | None, max_bytes: int, min_one: bool) -> Found:
+        """What the partition has now."""
+        hosted = self._find(wanted)
+        found = Found(wanted, remembered, hosted)
+        try:
+            if hosted is None:
+                raise KafkaError(self._services.missing_partition(wanted.topic, wanted.partition))
+            self._read(found, hosted, max_bytes, min_one)
+        except KafkaError as error:
+            self._refuse(found, error)
+        return found
+
+    def _read(self, found: Found, hosted: HostedPartition, max_bytes: int, min_one: bool) -> None:
+        wanted = found.wanted
+        leader = hosted.leader
+        if leader is None or wanted.current_leader_epoch >= 0:
+            if self._version >= _FOLLOWERS_SERVE_FROM_VERSION:
+                self._replicas.replica_or_refuse(hosted, wanted.current_leader_epoch)
+            else:
+                self._replicas.leader_or_refuse(hosted, wanted.current_leader_epoch)
+        if self._rack and leader is not None and self._send_elsewhere(found, hosted, leader):
+            return
+        if wanted.last_fetched_epoch >= 0 and self._parts(found, hosted):
+            return
+        log = hosted.log
+        offset = wanted.fetch_offset
+        log_start = log.log_start_offset
+        if not log_start <= offset <= log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        found.high_watermark = upper = log.high_watermark
+        found.last_stable_offset = last_stable_offset = log.last_stable_offset
+        found.log_start = log_start
+        if self._committed_only:
+            found.aborted = []
+            upper = last_stable_offset
+        if offset >= upper or (max_bytes <= 0 and not min_one):
+            return
+        span = log.read(offset, max_bytes=max_bytes, upper_bound=upper, min_one=min_one)
+        if span is not None:
+            found.span = FileSpan(span.file, span.position, span.size)
+            if self._committed_only:
+                found.aborted = log.aborted_transactions(offset, upper)
+
+    def _send_elsewhere(self, found: Found, hosted: HostedPartition, leader: PartitionLeader) -> bool:
+        """Is there a replica nearer to the consumer? Then it is told so, and gets no records here (KIP-392)."""
+        services = self._services
+        selector = services.replica_selector
+        if selector is None:
+            return False
+        offset = found.wanted.fetch_offset
+        preferred = selector.select(leader, services.image, self._listener, self._rack, offset)
+        if preferred is None:
+            return False
+        self._tell_offsets(found, hosted)
+        found.preferred = preferred
+        found.hurry = True
+        return True
+
+
+class FollowerReader(PartitionReader):
+    __slots__ = ("_broker_epoch", "_replica_id")
+
+    def __init__(self, services: Services, request: Request, version: int) -> None:
+        super().__init__(services, version)
+        self._replica_id = request.replica_id
+        self._broker_epoch = request.broker_epoch
+
+    def read(self, remembered: FetchPartition, max_bytes: int, min_one: bool, arrived: Heard | None) -> Found:
+        """What the partition has now. With `arrived` the request has just come, and the follower's position is taken
+        from it; later, when it has waited, that is old news."""
+        wanted = remembered.wanted
+        hosted = self._find(wanted)
+        found = Found(wanted, remembered, hosted)
+        try:
+            if hosted is None:
+                raise KafkaError(self._services.missing_partition(wanted.topic, wanted.partition))
+            self._read(found, hosted, max_bytes, min_one, arrived)
+        except KafkaError as error:
+            self._refuse(found, error)
+        return found
+
+    def _read(
+        self, found: Found, hosted: HostedPartition, max_bytes: int, min_one: bool, arrived: Heard | None
+    ) -> None:
+        wanted, remembered = found.wanted, found.remembered
+        assert remembered is not None
+        replica_id = self._replica_id
+        leader = hosted.leader
+        if leader is None or wanted.current_leader_epoch >= 0:
+            self._replicas.leader_or_refuse(hosted, wanted.current_leader_epoch)
+            assert leader is not None
+        leader.check_follower(replica_id, self._broker_epoch, knows_epoch=wanted.current_leader_epoch >= 0)
+        if wanted.last_fetched_epoch >= 0 and self._parts(found, hosted):
+            return
+        log = hosted.log
+        offset, log_end = wanted.fetch_offset, log.log_end_offset
+        if not log.log_start_offset <= offset <= log_end:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset == log_end:
+            # One that is out of sync may join when something else changes, so that each of its requests is to count.
+            found.at_end = replica_id in leader.isr
+        elif (max_bytes > 0 or min_one) and not (hosted.throttled and self._is_throttled(leader)):
+            span = log.read(offset, max_bytes=max_bytes, upper_bound=log_end, min_one=min_one)
+            if span is not None:
+                found.span = FileSpan(span.file, span.position, span.size)
+        if arrived is not None:
+            # Only now: a fetch that could not be served proves nothing.
+            self._replicas.on_follower_fetch(
+                hosted, replica_id, self._broker_epoch, offset, log_end, wanted.log_start_offset, arrived
+            )
+            remembered.progress = leader.followers[replica_id]
+        # After that, since this very fetch may have been what the high watermark waited for.
+        self._tell_offsets(found, hosted)
+        if wanted.high_watermark != NO_WATERMARK:
+            known = max(wanted.high_watermark, remembered.told_high_watermark)
+            found.hurry = known < min(found.high_watermark, offset)
+
+    def _is_throttled(self, leader: PartitionLeader) -> bool:
+        """Never one that is in sync: it would fall out of the in-sync set."""
+        throttle = self._services.leader_throttle
+        return self._replica_id not in leader.isr and throttle.is_exceeded(self._replicas.now_ms())

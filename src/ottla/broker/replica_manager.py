@@ -380,6 +380,7 @@ class ReplicaManager:
                 isr=isr,
             )
             self._carry_out(partition, effects)
+            self.touch(partition)
 
     def on_brokers(self, image: MetadataImage) -> None:
         """Brokers were registered, fenced, unfenced or began to shut down."""

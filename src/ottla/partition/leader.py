@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
-from ottla.partition.replica import FollowerProgress, Heard, LiveBroker
+from ottla.partition.replica import NEVER, FollowerProgress, Heard, LiveBroker
 
 _NOTHING: tuple[Effect, ...] = ()
 
@@ -27,6 +27,19 @@ _AWAIT_METADATA = frozenset(
 """The partition has moved on without us. What became of the proposal is not known, so it stays in flight until the
 metadata says more: to roll it back could leave a member of the in-sync set out of the count (KIP-497)."""
 
+_NOBODY_ACTED = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+"""The request was turned away as a whole. After any other failure the controller may have got it, or may yet get it."""
+
+COPY_MS_MAX = 5_000
+"""How long a request whose answer was given up may be on its way before the controller acts on it."""
+
 
 @dataclass(slots=True, kw_only=True)
 class PartitionLeader:
@@ -44,6 +57,10 @@ class PartitionLeader:
         committed ── a follower caught up, or fell behind ──▶ in flight (`pending`)
         in flight ── answered, or the metadata has news ──▶ committed
         in flight ── the controller cannot say ──▶ in flight, proposed again or until the metadata has news
+
+    A proposal that was made more than once is a trap. The controller refuses one copy, because a broker is fenced for a
+    moment, and accepts another that comes late, when the broker is back. So a refusal of what may still be on its way
+    does not roll back; it is asked again until no copy can be left.
     """
 
     replica_id: int
@@ -68,6 +85,8 @@ class PartitionLeader:
     """All replicas but ourselves, in the order of the assignment."""
     pending: ProposeIsr | None = field(init=False, default=None)
     """The change that the controller has been asked for. One at a time."""
+    copies_until_ms: int = field(init=False, default=NEVER)
+    """Until then it may get another copy of it."""
     maximal_isr: frozenset[int] = field(init=False)
     """Derived: the committed in-sync set, and the replicas that a change in flight adds. What it removes still counts,
     since the controller may refuse."""
@@ -163,9 +182,8 @@ class PartitionLeader:
             )
             if behind:
                 proposed = (self._propose(self.isr - set(behind), leaving=behind),)
-            for replica, follower in self.followers.items():
-                if now_ms - follower.caught_up_ms <= self.lag_ms_max:
-                    proposed = proposed or self._maybe_grow(replica, follower)
+            else:
+                proposed = self._grow_again(now_ms)
         return (*proposed, *self._advance(now_ms))
 
     # What the controller decides.
@@ -188,12 +206,18 @@ class PartitionLeader:
                 return _NOTHING
             self.partition_epoch = partition_epoch
             self._commit(frozenset(isr))
-            return self._advance(now_ms)
+            # Not at once if it came to nothing: the controller would be asked the same over and over.
+            proposed = self._grow_again(now_ms) if self.isr.issuperset(proposal.joining) else _NOTHING
+            return (*proposed, *self._advance(now_ms))
         if error in _NOT_APPLIED:
+            if proposal.joining and now_ms < self.copies_until_ms:
+                return (proposal,)
             self._commit(self.isr)
             return self._advance(now_ms)
         if error in _AWAIT_METADATA:
             return _NOTHING
+        if error not in _NOBODY_ACTED:
+            self.copies_until_ms = now_ms + COPY_MS_MAX
         return (proposal,)
 
     def on_partition(
@@ -208,18 +232,22 @@ class PartitionLeader:
             self.followers = {
                 replica: known.get(replica) or FollowerProgress() for replica in replicas if replica != self.replica_id
             }
+        proposed: tuple[Effect, ...] = _NOTHING
         if partition_epoch > self.partition_epoch:
             # What is in flight names an older partition epoch, so that it was this very change or will be refused.
+            was_pending = self.pending
             self.partition_epoch = partition_epoch
             self._commit(isr)
+            if was_pending is not None and isr.issuperset(was_pending.joining):
+                proposed = self._grow_again(now_ms)
         else:
             self._derive()
-        return self._advance(now_ms)
+        return (*proposed, *self._advance(now_ms))
 
     def on_brokers(self, brokers: Mapping[int, LiveBroker], now_ms: int) -> Sequence[Effect]:
-        """Brokers came, went or were fenced: one that cannot join any more holds nothing back."""
+        """Brokers came, went or were fenced: who can join now does, who cannot any more holds nothing back."""
         self.brokers = brokers
-        return self._advance(now_ms)
+        return (*self._grow_again(now_ms), *self._advance(now_ms))
 
     def on_min_isr(self, min_isr: int, now_ms: int) -> Sequence[Effect]:
         """The topic's `min.insync.replicas` changed; lowering it may thaw the high watermark."""
@@ -259,6 +287,16 @@ class PartitionLeader:
             return _NOTHING
         return (self._propose(self.isr | {replica}, joining=(replica,)),)
 
+    def _grow_again(self, now_ms: int) -> tuple[Effect, ...]:
+        """What kept a follower out may be gone: a change in flight, its fence. One that has nothing to fetch says
+        nothing new by which it could be noticed, so that its last fetch counts, as long as it makes it caught up."""
+        for replica, follower in self.followers.items():
+            if replica not in self.isr and self._is_caught_up(follower, now_ms):
+                proposed = self._maybe_grow(replica, follower)
+                if proposed:
+                    return proposed
+        return _NOTHING
+
     def _propose(
         self, isr: frozenset[int], *, joining: tuple[int, ...] = (), leaving: tuple[int, ...] = ()
     ) -> ProposeIsr:
@@ -279,6 +317,7 @@ class PartitionLeader:
     def _commit(self, isr: frozenset[int]) -> None:
         self.isr = isr
         self.pending = None
+        self.copies_until_ms = NEVER
         self._derive()
 
     def _derive(self) -> None:

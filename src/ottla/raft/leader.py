@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.raft.election import ElectionState
-from ottla.raft.voters import ReplicaKey, VoterSet
+from ottla.raft.voters import ReplicaKey, Voter, VoterSet
 
 if TYPE_CHECKING:
     from ottla.raft.voter_changes import PendingChange
@@ -75,7 +75,7 @@ class Leader:
     appending_voters: bool = False
     """A voter set is on its way into the log, and not there yet."""
 
-    updated_voters: dict[int, ReplicaKey] = field(default_factory=dict)
+    updated_voters: dict[int, Voter] = field(default_factory=dict)
     """By id, who told us of itself while the quorum knows no directories (kraft.version 0)."""
 
     @property
@@ -109,7 +109,8 @@ class Leader:
                 known.pop(found.key)
             self.replicas[voter.key.id] = found
         known.pop(self.local, None)
-        self.observers = known
+        # A voter that was known by its id alone is heard of by its directory as well.
+        self.observers = {key: state for key, state in known.items() if not key.has_no_directory}
 
     # The local log.
 

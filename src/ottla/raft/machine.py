@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.raft import voter_changes
 from ottla.raft.answering import Answers
 from ottla.raft.checkpoint import SnapshotId
@@ -226,6 +226,8 @@ class RaftMachine:
         if isinstance(role, Follower) and end_offset == role.fetched_from:
             # Nothing of it could be used.
             self._quorum.connections.back_off(role.leader_id, now_ms)
+        if isinstance(role, Follower):
+            self._hearing.advance_follower(role)
         return self._on_log_ready(now_ms)
 
     def on_truncated(self, end_offset: int, now_ms: int) -> list[Effect]:
@@ -256,7 +258,6 @@ class RaftMachine:
         if isinstance(role, Follower):
             # The fetch that brought the work is over only now.
             role.fetch_deadline_ms = max(role.fetch_deadline_ms, now_ms + self._quorum.config.fetch_timeout_ms)
-            self._hearing.advance_follower(role)
         return self._done(now_ms)
 
     def on_voters(self, offset: int, voters: VoterSet) -> None:
@@ -274,6 +275,16 @@ class RaftMachine:
         if self._quorum.started:
             self._polling.poll(now_ms)
         return self._quorum.take_effects()
+
+    # What is asked of the leader here, and not over the wire.
+
+    def upgrade_kraft_version(self, level: int, *, epoch: int, validate_only: bool, now_ms: int) -> list[Effect]:
+        """Raise kraft.version from 0, by which voters get their directories and can be changed. Raises `KafkaError`."""
+        if not self.leads(epoch):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"this node does not lead epoch {epoch}")
+        assert isinstance(self.role, Leader)
+        voter_changes.upgrade(self._quorum, self.role, level, validate_only=validate_only)
+        return self._done(now_ms)
 
     # What DescribeQuorum tells.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.raft import control_records, requests, responses
 from ottla.raft.connections import Destination
 from ottla.raft.effects import AppendControlRecords, Respond, Token
@@ -223,7 +223,7 @@ def _update(quorum: Quorum, request: UpdateRaftVoterRequest, error: ErrorCode, n
         # The voters are in every node's configuration; there is no record to change.
         if not role.voters.is_voter(key):
             return ErrorCode.VOTER_NOT_FOUND
-        role.updated_voters[key.id] = key
+        role.updated_voters[key.id] = voter
         return ErrorCode.NONE
     if not voters_are_committed(quorum, role):
         return ErrorCode.REQUEST_TIMED_OUT
@@ -246,6 +246,37 @@ def update_own_endpoints(quorum: Quorum, role: Leader) -> None:
     voters = role.voters.with_updated(quorum.local_voter)
     if voters is not None and voters != role.voters:
         append_voters(quorum, role, voters)
+
+
+def upgrade(quorum: Quorum, role: Leader, level: int, *, validate_only: bool) -> None:
+    """To kraft.version 1 the voters go with their directories, as they told of themselves. Raises `KafkaError`."""
+    if level == quorum.kraft_version:
+        return
+    if level != 1:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"{KRAFT_VERSION_FEATURE} cannot go from {quorum.kraft_version} to {level}",
+        )
+    if role.high_watermark is None:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed anything in its epoch yet")
+    if role.appending_voters:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is under way")
+    known = {**role.updated_voters, quorum.local.id: quorum.local_voter}
+    voters = VoterSet(known[voter] for voter in role.voters.ids if voter in known)
+    missing = [voter for voter in role.voters.ids if voter not in known]
+    if missing or not quorum.endpoints:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"voters {missing or [quorum.local.id]} have not told of themselves yet"
+        )
+    refusing = [v.key.id for v in voters.voters if not v.kraft_version_min <= level <= v.kraft_version_max]
+    if refusing:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"voters {refusing} do not support {KRAFT_VERSION_FEATURE} {level}"
+        )
+    if not validate_only:
+        role.appending_voters = True
+        records = (control_records.kraft_version(level), control_records.kraft_voters(voters))
+        quorum.emit(AppendControlRecords(epoch=role.epoch, records=records))
 
 
 # What becomes of a change.

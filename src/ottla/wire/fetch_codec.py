@@ -1,21 +1,36 @@
-"""Fetch responses laid out without a response object: runs of packed bytes, with spans of files between them.
+"""Fetch requests of the usual kind read without a request object, and responses laid out without a response object.
 
-Tuned by hand, since every record that leaves passes here, and none of them is copied: what a partition's records are,
-the codec knows only by their size. `tests/wire/test_fetch_codec.py` holds it against the generated message.
+Tuned by hand, since every record that leaves passes here. A request that has anything unusual in it is left to the
+generated reader, which is the one that refuses. A response is runs of packed bytes with spans of files between them:
+no record is copied, and the codec knows only the size of them. `tests/wire/test_fetch_codec.py` holds both against the
+generated messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
+from struct import error as StructError
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import ErrorCode
-from ottla.model import TopicKey
+from ottla.model import TopicKey, Uuid
 from ottla.wire.primitives import unsigned_varint
 
 FIRST_VERSION = 4
 LAST_VERSION = 18
+
+PartitionKey = tuple[TopicKey, int]
+
+NO_WATERMARK = (1 << 63) - 1
+"""The reader does not say which high watermark it knows, and does not want to be woken by a higher one (KIP-1166)."""
+
+_REQUEST_12 = Struct(">iiiibii").unpack_from
+_REQUEST_15 = Struct(">iiibii").unpack_from
+_PARTITION = Struct(">iiqiqi").unpack_from
+_U64 = Struct(">q").unpack_from
+_REPLICA_STATE = Struct(">iq").unpack_from
+_INDEX = Struct(">i").unpack_from
 
 _FRAME_HEAD = Struct(">iii").pack
 _FRAME_HEAD_7 = Struct(">iiihii").pack
@@ -28,6 +43,173 @@ _ABORTED_FLEXIBLE = Struct(">qqx").pack
 _DIVERGING_TAG = Struct(">BBiqB").pack
 _LEADER_TAG = Struct(">BBiiB").pack
 _NO_REPLICA = b"\xff\xff\xff\xff"
+
+
+class Wanted(NamedTuple):
+    """What a request asks of one partition."""
+
+    topic: TopicKey
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    high_watermark: int = NO_WATERMARK
+
+
+class Request(NamedTuple):
+    replica_id: int
+    """Negative for consumers."""
+    broker_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    wanted: list[Wanted]
+    forgotten: list[PartitionKey]
+    rack: str
+
+
+def read_request(body: bytes, version: int, elements_max: int) -> Request:
+    """Raises `Malformed`."""
+    if version >= 12:
+        try:
+            plain = _read_plain(body, version)
+        except (StructError, IndexError, UnicodeDecodeError):
+            plain = None
+        if plain is not None and len(plain.wanted) + len(plain.forgotten) < elements_max // 2:
+            return plain
+    return _read_any(body, version, elements_max)
+
+
+def _read_plain(body: bytes, version: int) -> Request | None:
+    """None for what is not of the usual kind: counts of one byte, and no tagged fields but those that followers use."""
+    if version >= 15:
+        replica_id = broker_epoch = -1
+        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = _REQUEST_15(body, 0)
+        p = 21
+    else:
+        broker_epoch = -1
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = _REQUEST_12(body, 0)
+        p = 25
+    by_id = version >= 13
+    wanted: list[Wanted] = []
+    forgotten: list[PartitionKey] = []
+    topics = body[p]
+    p += 1
+    if not 0 < topics < 128:
+        return None
+    for _ in range(topics - 1):
+        topic, p = _read_topic(body, p, by_id)
+        partitions = body[p]
+        p += 1
+        if not 0 < partitions < 128:
+            return None
+        for _ in range(partitions - 1):
+            partition, leader_epoch, offset, last_epoch, log_start, size = _PARTITION(body, p)
+            p += 32
+            high_watermark = NO_WATERMARK
+            if body[p]:
+                if version < 18 or body[p : p + 3] != b"\x01\x01\x08":
+                    return None
+                high_watermark = _U64(body, p + 3)[0]
+                p += 10
+            p += 1
+            wanted.append(Wanted(topic, partition, offset, size, leader_epoch, last_epoch, log_start, high_watermark))
+        if body[p]:
+            return None
+        p += 1
+    topics = body[p]
+    p += 1
+    if not 0 < topics < 128:
+        return None
+    for _ in range(topics - 1):
+        topic, p = _read_topic(body, p, by_id)
+        partitions = body[p]
+        p += 1
+        if not 0 < partitions < 128:
+            return None
+        for _ in range(partitions - 1):
+            forgotten.append((topic, _INDEX(body, p)[0]))
+            p += 4
+        if body[p]:
+            return None
+        p += 1
+    size = body[p]
+    if not 0 < size < 128:
+        return None
+    rack = "" if size == 1 else str(body[p + 1 : p + size], "utf-8")
+    p += size
+    if body[p]:
+        if version < 15 or body[p : p + 3] != b"\x01\x01\x0d" or body[p + 15]:
+            return None
+        replica_id, broker_epoch = _REPLICA_STATE(body, p + 3)
+        p += 15
+    if p + 1 != len(body):
+        return None
+    return Request(
+        replica_id,
+        broker_epoch,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        wanted,
+        forgotten,
+        rack,
+    )
+
+
+def _read_topic(body: bytes, p: int, by_id: bool) -> tuple[TopicKey, int]:
+    if by_id:
+        return Uuid(body[p : p + 16]), p + 16
+    end = p + body[p]
+    if not p < end < p + 128:
+        raise IndexError
+    return str(body[p + 1 : end], "utf-8"), end
+
+
+def _read_any(body: bytes, version: int, elements_max: int) -> Request:
+    from ottla.wire.messages.fetch_request import FetchRequest
+
+    request, _ = FetchRequest.read(body, 0, version, elements_max)
+    by_id = version >= 13
+    state = request.replica_state
+    return Request(
+        state.replica_id if version >= 15 else request.replica_id,
+        state.replica_epoch if version >= 15 else -1,
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+        [
+            Wanted(
+                topic.topic_id if by_id else topic.topic,
+                partition.partition,
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                partition.current_leader_epoch,
+                partition.last_fetched_epoch,
+                partition.log_start_offset,
+                partition.high_watermark,
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ],
+        [
+            (topic.topic_id if by_id else topic.topic, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ],
+        request.rack_id,
+    )
 
 
 class Span(Protocol):
@@ -99,10 +281,12 @@ def pack(
     version: int,
     correlation_id: int,
     session_id: int,
-    found: Iterable[Fetched[S]],
+    found: Sequence[Fetched[S]],
     nodes: Sequence[NodeAddress] = (),
 ) -> list[bytes | S]:
     """A whole frame in pieces, in order. Partitions of one topic that follow each other share an entry."""
+    if version >= 12 and len(found) == 1 and not nodes:
+        return _pack_one(correlation_id, session_id, found[0])
     groups: list[tuple[TopicKey, list[Fetched[S]]]] = []
     for each in found:
         if groups and groups[-1][0] == each.topic:
@@ -131,6 +315,41 @@ def pack(
     else:
         chunks.insert(0, head)
     return chunks
+
+
+def _pack_one(correlation_id: int, session_id: int, entry: Fetched[S]) -> list[bytes | S]:
+    """What most readers get most of the time: one partition."""
+    key = entry.topic
+    if isinstance(key, str):
+        name = key.encode()
+        topic = unsigned_varint(len(name) + 1) + name
+    else:
+        topic = key
+    span = entry.span
+    size = 0 if span is None else span.size
+    aborted = entry.aborted
+    run = b"".join(
+        (
+            b"\x02",
+            topic,
+            b"\x02",
+            _PARTITION_5(entry.index, entry.error, entry.high_watermark, entry.last_stable_offset, entry.log_start),
+            b"\0" if aborted is None else _aborted(aborted),
+            _NO_REPLICA if entry.preferred < 0 else _I32(entry.preferred),
+            unsigned_varint(size + 1),
+        )
+    )
+    tail = b"\0\0\0" if entry.diverging is None and entry.leader is None else _tags(entry) + b"\0\0"
+    head = _FRAME_HEAD_12(15 + len(run) + size + len(tail), correlation_id, 0, 0, 0, session_id)
+    if span is None:
+        return [head + run + tail]
+    return [head + run, span, tail]
+
+
+def _aborted(aborted: Sequence[Aborted]) -> bytes:
+    return unsigned_varint(len(aborted) + 1) + b"".join(
+        _ABORTED_FLEXIBLE(txn.producer_id, txn.first_offset) for txn in aborted
+    )
 
 
 def _nodes_tag(nodes: Sequence[NodeAddress]) -> bytes:
@@ -184,11 +403,7 @@ class _Layout(Generic[S]):
         size = entry.span.size if entry.span is not None else 0
         preferred = _NO_REPLICA if entry.preferred < 0 else _I32(entry.preferred)
         if self._flexible:
-            if aborted is None:
-                parts.append(b"\0")
-            else:
-                parts.append(unsigned_varint(len(aborted) + 1))
-                parts.extend(_ABORTED_FLEXIBLE(txn.producer_id, txn.first_offset) for txn in aborted)
+            parts.append(b"\0" if aborted is None else _aborted(aborted))
             parts.append(preferred + unsigned_varint(size + 1))
         else:
             if aborted is None:

@@ -9,25 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    FetchPartition,
-    FetchSession,
-    PartitionKey,
-    S,
-    Wanted,
-)
+from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, S
 from ottla.broker.follower_sessions import FollowerSession
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.limits import ELEMENTS_MAX, FETCH_WAIT_MS_MAX
-from ottla.broker.partition_reader import Found, PartitionReader
+from ottla.broker.partition_reader import ConsumerReader, FollowerReader, Found
 from ottla.broker.purgatory import DelayedFetch
 from ottla.broker.reply import Deferred, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Heard
-from ottla.wire.fetch_codec import NodeAddress, pack, pack_refusal
-from ottla.wire.messages.fetch_request import FetchRequest
+from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, read_request
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -37,11 +28,10 @@ def start(
     services: Services, listener: str, view: memoryview, version: int, correlation_id: int, position: int, end: int
 ) -> Reply:
     """Phase one: find what is there, and answer, or wait for more."""
-    request, _ = FetchRequest.read(bytes(view[position:end]), 0, version, ELEMENTS_MAX)
-    replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
-    kind = _FollowerFetch if replica_id >= 0 else _ConsumerFetch
+    request = read_request(bytes(view[position:end]), version, ELEMENTS_MAX)
+    kind = _FollowerFetch if request.replica_id >= 0 else _ConsumerFetch
     try:
-        return kind(services, request, replica_id, version, correlation_id, listener).start()
+        return kind(services, request, version, correlation_id, listener).start()
     except KafkaError as error:
         return pack_refusal(version, correlation_id, error.code)
 
@@ -55,9 +45,7 @@ class _Fetch:
         "_incremental",
         "_listener",
         "_max_bytes",
-        "_max_wait_ms",
         "_min_bytes",
-        "_reader",
         "_request",
         "_services",
         "_session",
@@ -65,30 +53,12 @@ class _Fetch:
         "_version",
     )
 
-    def __init__(
-        self,
-        services: Services,
-        request: FetchRequest,
-        replica_id: int,
-        version: int,
-        correlation_id: int,
-        listener: str,
-    ) -> None:
+    def __init__(self, services: Services, request: Request, version: int, correlation_id: int, listener: str) -> None:
         self._services = services
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
         self._listener = listener
-        self._reader = PartitionReader(
-            services,
-            version=version,
-            replica_id=replica_id,
-            broker_epoch=request.replica_state.replica_epoch if version >= 15 else -1,
-            isolation_level=request.isolation_level,
-            rack=request.rack_id,
-            listener=listener,
-        )
-        self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MS_MAX)
         self._max_bytes = min(request.max_bytes, services.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, services.fetch_max_bytes)
         self._session: FetchSession | None = None
@@ -96,31 +66,21 @@ class _Fetch:
         self._found: list[Found] = []
         self._size = 0
 
+    @property
+    def _wait_ms_max(self) -> int:
+        return min(self._request.max_wait_ms, FETCH_WAIT_MS_MAX)
+
     def _open(self, make: type[S]) -> tuple[S | None, list[Wanted]]:
         """The session that the request is of, if any, and what the request names."""
         request = self._request
-        by_id = self._version >= 13
-        wanted = [
-            Wanted(
-                topic.topic_id if by_id else topic.topic,
-                partition.partition,
-                partition.fetch_offset,
-                partition.partition_max_bytes,
-                partition.current_leader_epoch,
-                partition.last_fetched_epoch,
-                partition.log_start_offset,
-                partition.high_watermark,
-            )
-            for topic in request.topics
-            for partition in topic.partitions
-        ]
+        wanted = request.wanted
         if len(wanted) > 1:
             # As in Kafka a partition that is named twice is read once, as its last mention asks.
             wanted = list({(each.topic, each.partition): each for each in wanted}.values())
         services = self._services
         sessions = services.fetch_sessions
-        replica_id = self._reader.replica_id
-        now_ms = services.clock.wall_ms()
+        by_id = self._version >= 13
+        replica_id = request.replica_id
         epoch = request.session_epoch
         session: S | None = None
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -128,17 +88,14 @@ class _Fetch:
                 sessions.close(request.session_id)
             known = replica_id < 0 or replica_id in services.image.cluster.brokers
             if epoch == INITIAL_EPOCH and self._version >= 7 and known:
+                now_ms = services.clock.wall_ms()
                 session = sessions.create(make, wanted, by_id=by_id, replica_id=replica_id, now_ms=now_ms)
         else:
+            now_ms = services.clock.wall_ms()
             resumed = sessions.resume(request.session_id, epoch, by_id=by_id, replica_id=replica_id, now_ms=now_ms)
             assert isinstance(resumed, make)
             session = resumed
-            forgotten: list[PartitionKey] = [
-                (topic.topic_id if by_id else topic.topic, index)
-                for topic in request.forgotten_topics_data
-                for index in topic.partitions
-            ]
-            sessions.grew(session, session.update(wanted, forgotten))
+            sessions.grew(session, session.update(wanted, request.forgotten))
             self._incremental = True
             if not session.partitions:
                 sessions.close(session.session_id)
@@ -211,7 +168,7 @@ class _Fetch:
         )
 
     def _count(self) -> None:
-        follower = self._reader.is_follower
+        follower = self._request.replica_id >= 0
         sent = throttled = 0
         for entry in self._found:
             hosted = entry.hosted
@@ -251,18 +208,16 @@ class _Fetch:
 class _ConsumerFetch(_Fetch):
     """Looks at every partition that it, or its session, is about, and waits for each of them to move."""
 
-    __slots__ = ("_asked", "_moved", "_places")
+    __slots__ = ("_places", "_reader")
 
     def start(self) -> Reply:
         session, wanted = self._open(FetchSession)
-        self._asked: list[tuple[Wanted, FetchPartition | None]] = (
-            [(each, None) for each in wanted]
-            if session is None
-            else [(known.wanted, known) for known in session.partitions.values()]
-        )
-        self._moved: set[HostedPartition] = set()
-        hurry = self._read()
-        if hurry or self._size >= self._min_bytes or self._max_wait_ms <= 0:
+        self._reader = ConsumerReader(self._services, self._request, self._version, self._listener)
+        if session is None:
+            hurry = self._read([(each, None) for each in wanted])
+        else:
+            hurry = self._read([(known.wanted, known) for known in session.partitions.values()])
+        if hurry or self._size >= self._min_bytes or self._wait_ms_max <= 0:
             return self._answer()
         self._places = {found.hosted: place for place, found in enumerate(self._found) if found.hosted is not None}
         if not self._places:
@@ -273,70 +228,67 @@ class _ConsumerFetch(_Fetch):
             self._has_enough,
             lambda: self._finish(deferred),
             self._services.timers,
-            self._max_wait_ms,
+            self._wait_ms_max,
             self._services.metrics.expired_fetches,
         )
         deferred.when_abandoned(delayed.cancel)
         return deferred
 
+    def _read(self, asked: list[tuple[Wanted, FetchPartition | None]]) -> bool:
+        """True if something cannot wait."""
+        left = self._max_bytes
+        total = 0
+        hurry = False
+        found = self._found = []
+        for wanted, remembered in asked:
+            entry = self._reader.read(wanted, remembered, min(wanted.max_bytes, left), not total)
+            found.append(entry)
+            if entry.span is not None:
+                total += entry.span.size
+                left = max(0, left - entry.span.size)
+            elif entry.hurry:
+                hurry = True
+        self._size = total
+        return hurry
+
     def _has_enough(self, moved: HostedPartition) -> bool:
         """Asked for each partition that moved: only that one is looked at again."""
-        self._moved.add(moved)
         place = self._places[moved]
         before = self._found[place]
-        found = self._reader.read(before.wanted, before.remembered, before.wanted.max_bytes, min_one=True)
-        self._found[place] = found
+        found = self._found[place] = self._reader.read(before.wanted, before.remembered, before.wanted.max_bytes, True)
         self._size += found.size - before.size
         return found.hurry or found.hosted is not moved or self._size >= self._min_bytes
 
     def _finish(self, deferred: Deferred) -> None:
-        self._read()
+        if self._size > self._max_bytes:
+            # Each was found by itself; together they are too much.
+            self._read([(found.wanted, found.remembered) for found in self._found])
         self._answer_to(deferred)
-
-    def _read(self) -> bool:
-        """Look at every partition, or, after a wait, at those that may have something else to say by now. True if
-        something cannot wait."""
-        left = self._max_bytes
-        total = 0
-        hurry = False
-        before, self._found = self._found, []
-        for place, (wanted, remembered) in enumerate(self._asked):
-            if before and before[place].span is None and before[place].hosted not in self._moved:
-                self._found.append(before[place])
-                continue
-            found = self._reader.read(wanted, remembered, min(wanted.max_bytes, left), min_one=total == 0)
-            self._found.append(found)
-            if found.span is not None:
-                total += found.span.size
-                left = max(0, left - found.span.size)
-            elif found.hurry:
-                hurry = True
-        self._size = total
-        return hurry
 
 
 class _FollowerFetch(_Fetch):
     """Looks at what it names, and at what of its session has moved since the request before; waits on the session."""
 
-    __slots__ = ("_deferred", "_places", "_timer", "_watch")
+    __slots__ = ("_deferred", "_places", "_reader", "_timer", "_watch")
 
     def start(self) -> Reply:
         services = self._services
         session, wanted = self._open(FollowerSession)
+        self._reader = FollowerReader(services, self._request, self._version)
         if session is None:
             # For as long as this request takes.
             session = FollowerSession(
-                0, by_id=self._version >= 13, replica_id=self._reader.replica_id, now_ms=services.clock.wall_ms()
+                0, by_id=self._version >= 13, replica_id=self._request.replica_id, now_ms=services.clock.wall_ms()
             )
             session.update(wanted, [])
         self._watch = session
         self._places: dict[FetchPartition, int] = {}
         hurry = self._look(session.on_request(services.replicas.now_ms()), session.heard)
-        if hurry or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not session.hears_of_any:
+        if hurry or self._size >= self._min_bytes or self._wait_ms_max <= 0 or not session.hears_of_any:
             self._leave()
             return self._answer()
         self._deferred = Deferred()
-        self._timer = services.timers.after(self._max_wait_ms, self._on_timeout)
+        self._timer = services.timers.after(self._wait_ms_max, self._on_timeout)
         session.wait(self)
         self._deferred.when_abandoned(self._cancel)
         return self._deferred
@@ -348,11 +300,9 @@ class _FollowerFetch(_Fetch):
             place = self._places.get(remembered)
             if place is not None:
                 self._size -= self._found[place].size
-            wanted = remembered.wanted
             left = max(0, self._max_bytes - self._size)
-            found = self._reader.read(
-                wanted, remembered, min(wanted.max_bytes, left), min_one=self._size == 0, arrived=arrived
-            )
+            max_bytes = min(remembered.wanted.max_bytes, left)
+            found = self._reader.read(remembered, max_bytes, self._size == 0, arrived)
             if place is None:
                 self._places[remembered] = len(self._found)
                 self._found.append(found)

@@ -28,11 +28,12 @@ _RETRY_MS_MAX = 500
 
 
 class ControllerChannel(Protocol):
-    async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000) -> M:
+    async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000, repeat: bool = True) -> M:
         """The controller's answer to `request`, a message of class `response`.
 
         Raises `KafkaError` where the controller refuses the request as a whole, or none was found in time:
-        NOT_CONTROLLER where nobody can have acted on the request, REQUEST_TIMED_OUT where somebody may have.
+        NOT_CONTROLLER where nobody can have acted on the request, REQUEST_TIMED_OUT where somebody may have. Without
+        `repeat` that is said at once, and the request is not sent a second time.
         """
         ...
 
@@ -81,7 +82,7 @@ class LeaderChannel:
         if changed is not None:
             changed.set_result(None)
 
-    async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000) -> M:
+    async def send(self, request: Message, response: type[M], *, timeout_ms: int = 30_000, repeat: bool = True) -> M:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "The active controller is not known.")
         pause_ms = _RETRY_MS
@@ -93,6 +94,8 @@ class LeaderChannel:
                 answer = await self._ask(request, response, left)
             except PeerLost:
                 refusal = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
+                if not repeat:
+                    raise refusal from None
             except KafkaError as error:
                 if error.code not in _ASK_ANOTHER:
                     raise
