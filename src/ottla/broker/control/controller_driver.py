@@ -140,7 +140,7 @@ class ControllerDriver:
     def _append(self, controller: Controller, records: list[MetadataRecord]) -> None:
         # Requests are one batch each; only the death of a broker with very many partitions needs more.
         for start in range(0, len(records), RECORDS_PER_BATCH_MAX):
-            controller.replay(self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX], self._epoch))
+            self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX], self._epoch, controller.replay)
         if records:
             self._schedule_timed_work()  # They may have brought it forward.
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -334,8 +334,13 @@ class RaftDriver:
 
     # Appending.
 
-    def append(self, records: Sequence[MetadataRecord], epoch: int) -> MetadataBatch:
-        """Append `records` as one batch of the leader of `epoch`. Raises `KafkaError`; then nothing was appended."""
+    def append(
+        self, records: Sequence[MetadataRecord], epoch: int, replay: Callable[[MetadataBatch], None]
+    ) -> MetadataBatch:
+        """Append `records` as one batch of the leader of `epoch`. Raises `KafkaError`; then nothing was appended.
+
+        The batch is given to `replay` before anything follows from it: that may be a control batch behind it.
+        """
         if not self._machine.leads(epoch) or self._failure is not None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more.")
         try:
@@ -343,6 +348,7 @@ class RaftDriver:
         except DiskError as error:
             self.fail(error)
             raise
+        replay(batch)
         self._on_appended(batch)
         return batch
 
