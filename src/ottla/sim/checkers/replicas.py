@@ -199,7 +199,9 @@ class ReplicaChecker:
         if machine.volume.find(watch.log.directory) is not None and watch.mirror.update() is None:
             watch.end = watch.log.log_end_offset
             watch.high_watermark = watch.log.high_watermark
-            self._commit(machine, watch)
+            for batch in watch.mirror.batches[watch.committed :]:
+                if batch.next <= watch.high_watermark:
+                    watch.ledger.commit(batch, watch.where)
 
     def _note(self, watch: Watch) -> None:
         batches, ledger = watch.mirror.batches, watch.ledger
