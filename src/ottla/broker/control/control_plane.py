@@ -363,8 +363,8 @@ class ControlPlane:
             if self._registrar is not None:
                 self._registrar.on_image(image)
 
-    def on_control_batch(self, batch: MetadataBatch) -> None:
-        self.controller.on_control_batch(batch)
+    def on_appended(self, batch: MetadataBatch) -> None:
+        self.controller.on_appended(batch)
 
     def on_leader(self, leader_id: int | None, endpoint: VoterEndpoint | None) -> None:
         elsewhere = endpoint is not None and leader_id != self._config.node_id
