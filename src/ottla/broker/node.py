@@ -26,7 +26,7 @@ from ottla.config.topic import topic_values
 from ottla.errors import StartupError
 from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
-from ottla.runtime import Listener, ListenOptions, Runtime
+from ottla.runtime import DiskError, Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
 
 if TYPE_CHECKING:
@@ -108,6 +108,9 @@ class Node:
             self._maintenance.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+        except DiskError as error:
+            await self.stop()
+            raise StartupError(f"The node's directories cannot be used: {error.message}") from error
         except BaseException:
             await self.stop()
             raise
