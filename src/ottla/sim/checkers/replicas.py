@@ -89,6 +89,10 @@ class ReplicaChecker:
         self._damaged: dict[int, None] = {}
         """Machines with damage on their disks: what is in their files is not held against them."""
 
+    def committed_metadata(self) -> int:
+        """Everything before it was committed in the metadata log."""
+        return max((ledger.end for key, ledger in self.ledgers.items() if key[0] == METADATA_TOPIC), default=0)
+
     # After every step.
 
     def after_step(self, machine: Machine) -> None:
