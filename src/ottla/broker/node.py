@@ -27,7 +27,7 @@ from ottla.errors import StartupError
 from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
 from ottla.model import TopicPartition
-from ottla.runtime import Listener, ListenOptions, Runtime
+from ottla.runtime import DiskError, Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ class Node:
             self._maintenance.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+        except DiskError as error:
+            await self.stop()
+            raise StartupError(f"The node's directories cannot be used: {error.message}") from error
         except BaseException:
             await self.stop()
             raise
