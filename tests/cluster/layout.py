@@ -93,10 +93,7 @@ class LaidOut(Cluster):
     @property
     def listening(self) -> list[int]:
         """The brokers that run and are not paused: clients talk to them alone."""
-        return [each for each in super().listening if each in self.brokers]
-
-    def is_up(self, node_id: int) -> bool:
-        return node_id in super().listening
+        return [each for each in self.brokers if self.is_up(each)]
 
     def bytes_of(self, node_id: int, topic: str, partition: int = 0) -> int:
         """What a node's copy of a partition holds, by its segment files."""

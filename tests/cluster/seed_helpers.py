@@ -93,7 +93,8 @@ def numbered(first: int, count: int) -> list[bytes]:
 def alter(cluster: LaidOut, kind: int, name: str, **configs: str) -> None:
     entries = [AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=entries)
-    answer = cluster.ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse)
+    whom = int(name) if kind == BROKER_RESOURCE else None
+    answer = cluster.ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse, of=whom)
     assert answer.responses[0].error_code == 0, answer.responses[0].error_message
 
 

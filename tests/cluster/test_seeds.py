@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -328,31 +329,29 @@ def test_a_stalled_follower_does_not_slow_acks_1(cluster: LaidOut, name: str) ->
     """Replication is work in the background and does not block writes with acks=1: with a follower that stands still
     the throughput stays at nine tenths or more."""
     topic = create(cluster, name, (1, 2, 3))
-    shape = batch(*[b"x" * 1024] * 60)
+    block, count = batch(*[b"x" * 1024] * 16), 400
 
-    def rate() -> float:
+    def seconds() -> float:
+        """For so many requests, a few of them under way at any time."""
         with at(cluster, 1) as client:
-            request = client.produce_request(topic, shape, acks=1)
-            frame, _ = client.frame(request, 13)
-            began, count = time.monotonic(), 0
-            for _ in range(8):
-                client.send_raw(frame)
-            while time.monotonic() - began < 0.5:
+            frame, _ = client.frame(client.produce_request(topic, block, acks=1), 13)
+            began = time.monotonic()
+            client.send_raw(frame * 4)
+            for _ in range(count):
                 client.receive_frame()
                 client.send_raw(frame)
-                count += 1
-            return count / (time.monotonic() - began)
+            return time.monotonic() - began
 
-    rate()
+    seconds()
     flowing: list[float] = []
     stalled: list[float] = []
-    for _ in range(3):
-        flowing.append(rate())
+    for _ in range(4):
+        flowing.append(seconds())
         cluster.pause(3)
-        stalled.append(rate())
+        stalled.append(seconds())
         cluster.resume(3)
         cluster.wait_in_sync(name, BROKERS)
-    assert max(stalled) >= 0.9 * max(flowing), (flowing, stalled)
+    assert min(flowing) >= 0.9 * min(stalled), (flowing, stalled)
 
 
 # Settings.
@@ -403,6 +402,10 @@ def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LaidOut,
             assert "Traceback" not in cluster.complaints(), cluster.complaints()
 
 
+def _is(ask: Callable[[], int], wanted: int) -> bool | None:
+    return ask() == wanted or None
+
+
 @pytest.mark.slow
 def test_four_fetchers_are_four_connections_and_faster(distant: tuple[LaidOut, SlowLink], name: str) -> None:
     """num.replica.fetchers=4 copies by four pipelines from one source; over a line with a delay, where each waits for
@@ -410,8 +413,9 @@ def test_four_fetchers_are_four_connections_and_faster(distant: tuple[LaidOut, S
     cluster, link = distant
     partitions, size = 8, 256 * 1024
     topic = create(cluster, name, *[(1, 2, 3)] * partitions)
-    assert connections(cluster.nodes[2].pid, link.port) == 1
-    assert connections(cluster.nodes[3].pid, link.port) == 4
+    for follower, wanted in ((2, 1), (3, 4)):
+        pid = cluster.nodes[follower].pid
+        eventually(partial(_is, partial(connections, pid, link.port), wanted), f"{wanted} connections of {follower}")
     block = batch(*[b"x" * 1000] * 30)
     began = time.monotonic()
     with at(cluster, 1) as client:
@@ -439,28 +443,31 @@ RATE = 1_000_000
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["follower", "leader"])
 def test_a_throttle_holds_its_rate(cluster: LaidOut, name: str, side: str) -> None:
-    """A limit on the bytes a second that replication may take holds what it says, to a tenth."""
+    """A limit on the bytes a second that replication may take holds what it says, to a tenth, while a replica catches
+    up."""
     topic = create(cluster, name, (1, 2))
     limited = {"follower": 2, "leader": 1}[side]
-    configs = {f"{side}.replication.throttled.rate": str(RATE)}
-    alter(cluster, BROKER_RESOURCE, str(limited), **configs)
+    rate_key = f"{side}.replication.throttled.rate"
+    alter(cluster, BROKER_RESOURCE, str(limited), **{rate_key: str(RATE)})
     alter(cluster, TOPIC_RESOURCE, name, **{f"{side}.replication.throttled.replicas": f"0:{limited}"})
-    time.sleep(0.3)
+    # Only who is not in sync is held back: the others would leave for it.
+    cluster.pause(2)
+    cluster.wait_in_sync(name, [1])
     block = batch(*[b"x" * 1000] * 30)
-    began = time.monotonic()
     with at(cluster, 1) as client:
         for _ in range(6 * RATE // len(block)):
             assert client.produce(topic, block, acks=1).error_code == 0
+    cluster.resume(2)
+    began = time.monotonic()
     seen: list[tuple[float, int]] = []
-    while time.monotonic() - began < 5.5:
+    while time.monotonic() - began < 5.2:
         seen.append((time.monotonic() - began, cluster.bytes_of(2, name)))
-        time.sleep(0.05)
-    alter(cluster, BROKER_RESOURCE, str(limited), **{f"{side}.replication.throttled.rate": str(1 << 40)})
+        time.sleep(0.02)
+    alter(cluster, BROKER_RESOURCE, str(limited), **{rate_key: str(1 << 40)})
     # Past the first second, which may be spent at once.
     (first_s, first), (last_s, last) = next(each for each in seen if each[0] > 1.2), seen[-1]
     rate = (last - first) / (last_s - first_s)
     assert 0.9 * RATE <= rate <= 1.1 * RATE, seen[:: len(seen) // 20]
-    assert last <= 1.1 * RATE * last_s
     cluster.wait_in_sync(name, [1, 2])
 
 
