@@ -402,6 +402,8 @@ class RaftDriver:
             await asyncio.wait([self._flushing])
         store.on_added(snapshot, size)
         self._log.restart_after(snapshot, self._runtime.clock.wall_ms())
+        for old in store.forget_before(snapshot.end_offset):
+            await self._runtime.offload.run(partial(store.remove, old))
         checkpoint = loaded.checkpoint
         self._listener.on_snapshot(snapshot, checkpoint.last_contained_log_timestamp, loaded.records)
         self._on(
