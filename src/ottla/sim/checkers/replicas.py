@@ -351,8 +351,8 @@ class ReplicaChecker:
         if not machine.last_end_clean:
             self.unclean_restarts += 1
         for watch in (watches or {}).values():
-            if machine.volume.find(watch.log.directory) is None:
-                continue  # It was deleted, or moved away.
+            if not self._is_current(process, watch):
+                continue
             if process.clean:
                 self._check_clean_close(machine, watch)
             elif not watch.log.offline:
@@ -361,6 +361,11 @@ class ReplicaChecker:
                 continue
             durable = durable_end(machine.volume, watch.mirror.batches)
             self._remains[machine.id, watch.log.directory] = Remains(watch, power, durable)
+
+    def _is_current(self, process: Process, watch: Watch) -> bool:
+        """Is it still the node's log, or was that deleted, or moved away and back?"""
+        logs = process.node._logs
+        return watch.log is logs.logs.get(watch.place) or watch.log is logs.metadata_log
 
     def _check_clean_close(self, machine: Machine, watch: Watch) -> None:
         """E5: the marker of a clean shutdown says that everything is on the disk."""
@@ -407,7 +412,7 @@ class ReplicaChecker:
         for process, watches in self._watches.items():
             machine = process.machine
             for watch in watches.values():
-                if not watch.log.offline and machine.id not in self._damaged:
+                if not watch.log.offline and machine.id not in self._damaged and self._is_current(process, watch):
                     self._look(machine, watch)
                     self._check_whole(watch)
 
