@@ -13,7 +13,7 @@ from ottla.sim.options import Mode
 @pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=lambda mutation: mutation.name)
 def test_a_historic_bug_is_caught(mutation: Mutation) -> None:
     for seed in range(mutation.seeds):
-        result = run_job(Job(seed=seed, mode=Mode.SAFETY, nodes=mutation.nodes, mutation=mutation.name))
+        result = run_job(Job(seed=seed, mode=Mode.SAFETY, mutation=mutation.name))
         if result.failure is not None:
             assert result.failure.split(":")[0] in mutation.breaks, result.failure
             return

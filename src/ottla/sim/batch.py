@@ -29,14 +29,17 @@ class Job:
 
 
 def run_job(job: Job) -> Result:
-    from ottla.sim.mutations import mutated
+    from ottla.sim.mutations import MUTATIONS, mutated
 
+    nodes = job.nodes
+    if nodes is None and job.mutation is not None:
+        nodes = MUTATIONS[job.mutation].nodes
     # A simulation makes much garbage at once and is over soon: collecting in between costs more than it saves.
     gc.collect()
     gc.disable()
     try:
         with mutated(job.mutation):
-            return run_seed(job.seed, job.mode, nodes=job.nodes, seconds=job.seconds)
+            return run_seed(job.seed, job.mode, nodes=nodes, seconds=job.seconds)
     finally:
         gc.enable()
         with warnings.catch_warnings():
