@@ -44,6 +44,7 @@ class Mirror:
         "_position",
         "_segment",
         "batches",
+        "dropped",
         "end",
         "log",
         "path",
@@ -60,6 +61,8 @@ class Mirror:
         self.where = where
         """Who and what, for messages."""
         self.batches: list[Batch] = []
+        self.dropped = 0
+        """How many of the first batches went in the last update, since the log's start had moved past them."""
         self.end = -1
         self.start = -1
         self._segment = -1
@@ -72,6 +75,7 @@ class Mirror:
         """Follow the log. The least offset from which on its batches are other ones than before; None if it only
         grew, or did not move."""
         log = self.log
+        self.dropped = 0
         if log.log_start_offset != self.start:
             self._move_start()
         end = log.log_end_offset
@@ -156,6 +160,7 @@ class Mirror:
         gone = 0
         while gone < len(batches) and batches[gone].next <= start:
             gone += 1
+        self.dropped = gone
         if gone:
             del batches[:gone]
 

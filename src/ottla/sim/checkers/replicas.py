@@ -167,9 +167,7 @@ class ReplicaChecker:
             raise Violation("A11", f"{watch.where}: start {start}, high watermark {high_watermark}, end {end}")
         if log.last_stable_offset > high_watermark:
             raise Violation("A11", f"{watch.where}: last stable offset {log.last_stable_offset} > {high_watermark}")
-        before = len(mirror.batches)
         changed = mirror.update()
-        gone = before - len(mirror.batches) if start != watch.start else 0
         if changed is not None:
             self.truncations += 1
             self._cluster.trace.note(machine.name, f"cuts {watch.place} at {changed} (it ended at {watch.end})")
@@ -178,9 +176,9 @@ class ReplicaChecker:
             watch.noted = watch.committed = 0
             watch.end = end
             self.check_candidates(watch.place, watch.ledger)
-        elif gone > 0:
-            watch.noted = max(0, watch.noted - gone)
-            watch.committed = max(0, watch.committed - gone)
+        elif mirror.dropped:
+            watch.noted = max(0, watch.noted - mirror.dropped)
+            watch.committed = max(0, watch.committed - mirror.dropped)
         watch.end, watch.start = end, start
         if watch.noted < len(mirror.batches) and machine.id not in self._damaged:
             self._note(watch)

@@ -19,12 +19,12 @@ from ottla.sim.view import DATA
 def disk_error(operation: str) -> Callable[[Faults, Random], bool]:
     def strike(faults: Faults, random: Random) -> bool:
         machine = faults.any_running(random)
-        if machine is None or not faults.may_lose_data(machine, even_synced=True):
+        if machine is None or not faults.may_lose_data(machine):
             return False
-        chance = random.choice((0.05, 0.5, 1.0))
+        chance, lasting_s = random.choice((0.05, 0.5, 1.0)), random.uniform(0.5, 4.0)
         setattr(machine.volume.faults, operation, chance)
         machine.rearm()
-        faults.spoil(machine, even_synced=True)
+        faults.spoil(machine, lasting_s=lasting_s)
         faults.cluster.trace.note(machine.name, f"disk: {operation.replace('_', ' ')} ({chance:.0%})")
 
         def undo() -> None:
@@ -34,7 +34,7 @@ def disk_error(operation: str) -> Callable[[Faults, Random], bool]:
             machine.crash()
             machine.start()
 
-        faults.lasting(random.uniform(0.5, 4.0), undo)
+        faults.lasting(lasting_s, undo)
         return True
 
     return strike
@@ -42,9 +42,10 @@ def disk_error(operation: str) -> Callable[[Faults, Random], bool]:
 
 def disk_full(faults: Faults, random: Random) -> bool:
     machine = faults.any_running(random)
-    if machine is None or not faults.may_lose_data(machine, even_synced=True):
+    if machine is None or not faults.may_lose_data(machine):
         return False
-    faults.spoil(machine, even_synced=True)
+    lasting_s = random.uniform(0.5, 4.0)
+    faults.spoil(machine, lasting_s=lasting_s)
     machine.volume.faults.full = True
     machine.rearm()
     faults.cluster.trace.note(machine.name, "disk is full")
@@ -55,7 +56,7 @@ def disk_full(faults: Faults, random: Random) -> bool:
         machine.crash()
         machine.start()
 
-    faults.lasting(random.uniform(0.5, 4.0), undo)
+    faults.lasting(lasting_s, undo)
     return True
 
 

@@ -46,7 +46,7 @@ class Faults:
         self._numbers = 0
         self._due: dict[int, int] = {}
         self.spoiled: dict[int, float] = {}
-        """Nodes that lost data, and when."""
+        """Nodes that lost data, or may until then, and have not been seen in sync since."""
         self.tampered: dict[int, None] = {}
         """Nodes with damage on their disks that nobody has repaired yet."""
         self.operator_busy = False
@@ -113,10 +113,10 @@ class Faults:
                 return random.choice(important)
         return random.choice(up)
 
-    def spoil(self, machine: Machine, *, even_synced: bool = False) -> None:
-        """This node loses what it has not synced, or more than that."""
+    def spoil(self, machine: Machine, *, even_synced: bool = False, lasting_s: float = 0.0) -> None:
+        """This node loses what it has not synced, or more than that, now or within `lasting_s`."""
         if even_synced or not self.simulation.options.flush_each:
-            self.spoiled[machine.id] = self.scheduler.now
+            self.spoiled[machine.id] = self.scheduler.now + lasting_s
 
     def may_lose_data(self, machine: Machine, *, even_synced: bool = False) -> bool:
         """Would everything that was promised survive if this node lost what it has not synced, or more than that?"""
@@ -133,7 +133,7 @@ class Faults:
         not caught up, a second one must not seem to have (KIP-966 promises no more).
         """
         for other in list(self.spoiled):
-            if view.is_in_sync(self.cluster, self.cluster.machines[other]):
+            if self.scheduler.now > self.spoiled[other] and view.is_in_sync(self.cluster, self.cluster.machines[other]):
                 del self.spoiled[other]
         return not any(other != machine.id for other in self.spoiled)
 
