@@ -141,14 +141,16 @@ class Cluster:
         brokers: tuple[int, ...] = (),
         joining: tuple[int, ...] = (),
         combined: bool = True,
+        static: bool = False,
         segment_bytes: int | None = None,
         **properties: str,
     ) -> None:
         """`brokers` are ids of nodes that are brokers alone, `joining` of controllers that are no voters yet; voters
-        are brokers too if they are `combined`."""
+        are brokers too if they are `combined`, and fixed by configuration if they are `static`."""
         self.voters = range(1, voters + 1)
         self.joining = joining
         self.combined = combined
+        self.static = static
         self.segment_bytes = segment_bytes
         self.properties = properties
         self.clock = LoopClock()
@@ -170,7 +172,7 @@ class Cluster:
             {
                 "process.roles": roles,
                 "node.id": str(node_id),
-                "controller.quorum.bootstrap.servers": ",".join(f"memory:{9300 + voter}" for voter in self.voters),
+                **self._quorum,
                 "listeners": listeners[roles],
                 "controller.listener.names": "CONTROLLER",
                 "log.dirs": "/data",
@@ -178,12 +180,18 @@ class Cluster:
             }
         )
 
+    @property
+    def _quorum(self) -> dict[str, str]:
+        if self.static:
+            return {"controller.quorum.voters": ",".join(f"{voter}@memory:{9300 + voter}" for voter in self.voters)}
+        return {"controller.quorum.bootstrap.servers": ",".join(f"memory:{9300 + voter}" for voter in self.voters)}
+
     def format(self, node_id: int, cluster_id: str = "a-cluster-of-many-nodes") -> None:
         disk = self.disks[node_id] = FaultyDisk()
         voters = ",".join(f"{n}@memory:{9300 + n}:{DIRECTORY_IDS[n - 1]}" for n in self.voters)
         options = FormatOptions(
             cluster_id=cluster_id,
-            initial_controllers=voters if node_id in self.voters else None,
+            initial_controllers=voters if node_id in self.voters and not self.static else None,
             no_initial_controllers=node_id in self.joining,
         )
         random = Random(node_id)
