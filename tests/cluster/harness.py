@@ -176,7 +176,11 @@ class Cluster:
     @property
     def listening(self) -> list[int]:
         """The nodes that run and are not paused."""
-        return [node.node_id for node in self.nodes.values() if node.is_running and not node.paused]
+        return [node_id for node_id in self.nodes if self.is_up(node_id)]
+
+    def is_up(self, node_id: int) -> bool:
+        node = self.nodes.get(node_id)
+        return node is not None and node.is_running and not node.paused
 
     def ask(self, request: Message, response: type[R], *, of: int | None = None) -> R:
         """The answer of one node, or of the first that gives one."""
@@ -226,7 +230,7 @@ class Cluster:
             if answer.error_code or not answer.topics or answer.topics[0].partitions[0].error_code:
                 return None
             leader = answer.topics[0].partitions[0].leader_id
-            return leader if leader in self.listening else None
+            return leader if self.is_up(leader) else None
 
         return eventually(controller, "an active controller")
 

@@ -27,6 +27,16 @@ from ottla.config.table import broker_key, broker_synonyms
 
 _REQUIRED = ("process.roles", "node.id", "controller.listener.names")
 
+_SUCCESSORS = {
+    "advertised.host.name": "advertised.listeners",
+    "advertised.port": "advertised.listeners",
+    "host.name": "listeners",
+    "port": "listeners",
+    "replica.lag.max.messages": "replica.lag.time.max.ms",
+    "zookeeper.connect": "controller.quorum.bootstrap.servers",
+}
+"""Keys that Kafka once had, and what took their place: an old file may still have them."""
+
 
 class NodeConfig:
     """A node's configuration: `config["num.partitions"]`, or typed, `config.get_int("num.partitions")`."""
@@ -73,7 +83,9 @@ class NodeConfig:
     def warnings(self) -> Iterator[str]:
         """Sentences for the log of a starting node."""
         for name in self.unknown:
-            yield f"The configuration {name} is not known and has no effect."
+            successor = _SUCCESSORS.get(name)
+            instead = "" if successor is None else f": use {successor} instead"
+            yield f"The configuration {name} is not known and has no effect{instead}."
         if self.get_list("config.providers"):
             yield "config.providers is set, but variables in values are not replaced."
 
