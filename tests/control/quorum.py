@@ -18,7 +18,7 @@ from ottla.broker.control.format import FormatOptions, format_node
 from ottla.client.peer import PeerLost
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import LogManager
+from ottla.log import LogConfig, LogManager
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import SUPPORTED_FEATURES
 from ottla.metadata.images import Endpoint, MetadataImage
@@ -326,6 +326,7 @@ class PlaneNode:
         if cluster.segment_bytes is not None:
             log_config = replace(log_config, segment_bytes=cluster.segment_bytes, file_delete_delay_ms=0)
         self.log = self.manager.load_metadata_log("/data", log_config, now_ms)
+        self.manager.load(lambda topic: LogConfig(), now_ms)
         self.timers = TimerWheel(cluster.clock)
         endpoints = [Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_controller_listeners]
         self.plane = ControlPlane(
@@ -352,10 +353,13 @@ class PlaneNode:
     async def start(self) -> None:
         self.plane.load()
         await self.plane.start()
-        await self.plane.join([Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_broker_listeners])
+        await self.plane.join(
+            [Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_broker_listeners],
+            previous_broker_epoch=self.manager.previous_broker_epoch,
+        )
 
-    async def stop(self) -> None:
-        await self.plane.stop()
+    async def stop(self, *, hand_over: bool = True) -> None:
+        await self.plane.stop(hand_over=hand_over)
         self.manager.close(self.cluster.clock.wall_ms(), self.plane.broker_epoch)
         self._end()
 

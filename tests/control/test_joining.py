@@ -291,3 +291,24 @@ def test_a_quorum_by_configuration_learns_to_change() -> None:
         await cluster.stop()
 
     play(story)
+
+
+def test_a_cluster_that_stopped_as_a_whole_is_back_at_once() -> None:
+    """Nothing was handed over, so every broker is still registered, and alive as far as anybody knows; but each can
+    prove that it stopped in good order."""
+
+    async def story() -> None:
+        cluster = Cluster()
+        nodes = await cluster.start()
+        await cluster.active.create("kept")
+        epochs = {node.node_id: node.plane.broker_epoch for node in nodes}
+        for node in nodes:
+            await node.stop(hand_over=False)
+        began = asyncio.get_running_loop().time()
+        back = await cluster.start()
+        assert asyncio.get_running_loop().time() - began < 5, "no session has to run out"
+        assert all(node.plane.broker_epoch > epochs[node.node_id] for node in back)
+        assert topics(cluster.active.image) == ["kept"]
+        await cluster.stop()
+
+    play(story)
