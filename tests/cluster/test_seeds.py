@@ -54,7 +54,7 @@ SETTINGS = {
     "broker.session.timeout.ms": "2500",
     "broker.heartbeat.interval.ms": "300",
     "replica.fetch.wait.max.ms": "100",
-    "replication.quota.window.num": "3",
+    "replica.fetch.max.bytes": "131072",
 }
 BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 APPLIED = "kafka_server_broker_metadata_metrics_last_applied_record_offset"
