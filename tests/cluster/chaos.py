@@ -279,7 +279,8 @@ class Chaos:
 def run(
     cluster: Cluster, *, kills: int, pauses: int, seed: int, java: Path | None = None, loud: bool = False
 ) -> Outcome:
-    """Returns with all nodes shut down; complaints are in the outcome. `java` is where its producer keeps its output."""
+    """Returns with all nodes shut down; complaints are in the outcome. `java` is where its producer keeps its
+    output."""
     outcome = Outcome()
     topics = [ONCE, PLAIN, *([JAVA] if java else [])]
     for topic in topics:

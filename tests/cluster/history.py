@@ -80,11 +80,7 @@ class History:
         placed = [ack for ack in self.acknowledged if ack.offset >= 0]
         found += _some(
             "acknowledged at an offset that holds something else",
-            [
-                (ack, at.get(ack.offset))
-                for ack in self.acknowledged
-                if ack.offset is not None and not self._fits(ack, at)
-            ],
+            [(ack, at.get(ack.offset)) for ack in placed if at.get(ack.offset) != ack.number],
         )
         found += _some(
             "acknowledged below what was known before it began",
