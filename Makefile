@@ -7,7 +7,11 @@ WORKERS ?= 2
 # What the compiled functions could change: run a second time without them.
 USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests/behaviour tests/seams tests/log tests/clients
 
-.PHONY: check setup format lint types layers fast test oracle bench bench-cluster run messages clean
+# Which seeds `make sim` runs, in which mode (safety or liveness).
+SEEDS ?= 0-199
+MODE ?= safety
+
+.PHONY: check setup format lint types layers fast test sim oracle bench bench-cluster run messages clean
 
 check: format lint types layers fast
 
@@ -41,6 +45,12 @@ fast: $(READY)
 test: $(READY) lint types layers
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not oracle"
 	@OTTLA_PURE=1 $(BIN)/pytest -q -n $(WORKERS) -m "not oracle and not slow" $(USES_NATIVE)
+	@$(BIN)/ottla sim --seeds 0-69 --mode safety --jobs $(WORKERS)
+	@$(BIN)/ottla sim --seeds 0-39 --mode liveness --jobs $(WORKERS)
+
+# Seeds of the simulator, in parallel. What has passed with this build is not run again.
+sim: $(READY)
+	@$(BIN)/ottla sim --seeds $(SEEDS) --mode $(MODE) --jobs $(WORKERS) --resume .cache/sim
 
 # Apache Kafka itself as the judge: its tools drive our node and read our files. Needs Java and Maven.
 oracle: $(READY)

@@ -102,6 +102,7 @@ class StagedNode:
         previous_broker_epoch: int = -1,
     ) -> None:
         self.directory = directory
+        self._previous_broker_epoch = previous_broker_epoch
         self.disk = StagedDisk()
         self.runtime = replace(system_runtime(), disk=self.disk)
         self.config = node_config(directory, **(properties or {}))
@@ -130,7 +131,6 @@ class StagedNode:
             controller_endpoints=[
                 Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_controller_listeners
             ],
-            previous_broker_epoch=previous_broker_epoch,
         )
         self.published: list[tuple[MetadataImage, MetadataDelta, int]] = []
         self.plane.add_publisher(lambda image, delta, offset: self.published.append((image, delta, offset)))
@@ -146,7 +146,9 @@ class StagedNode:
         return self
 
     async def join(self) -> None:
-        await self.plane.join([Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0)])
+        await self.plane.join(
+            [Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0)], previous_broker_epoch=self._previous_broker_epoch
+        )
 
     async def stop(self) -> None:
         await self.plane.stop()

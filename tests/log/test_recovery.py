@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from ottla.log import Log, LogConfig, LogManager, files
@@ -108,6 +110,35 @@ def test_what_lies_below_the_recovery_point_is_not_read() -> None:
     spoil(disk, f"{PATH}/{file_name(0, '.log')}", 70)
     again = restart(disk, CONFIG).logs[TP]
     assert again.log_end_offset == 80
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("left", ["most of it", "nothing"])
+def test_a_sealed_segment_that_lost_its_end_is_copied_again_if_there_are_copies(clean: bool, left: str) -> None:
+    """E16: a replica with a hole below its high watermark must not be taken for one that has everything."""
+    disk, manager, log = written()
+    bases = log.segment_base_offsets
+    if clean:
+        manager.close(NOW, broker_epoch=31)
+    else:
+        log.flush(NOW)
+        manager.prepare_checkpoints().run()
+    file = disk.open(f"{PATH}/{file_name(bases[1], '.log')}")
+    file.truncate(file.size() - 5 if left == "most of it" else 0)
+
+    alone = LogManager(disk.copy(), [DIRECTORY], random=Random(7))
+    alone.load(lambda topic: CONFIG, NOW)
+    assert alone.logs[TP].log_end_offset == 80, "without copies all is kept that can still be read"
+
+    again = LogManager(disk, [DIRECTORY], random=Random(7))
+    again.load(lambda topic: CONFIG, NOW, has_copies=lambda partition: partition == TP)
+    assert again.logs[TP].log_end_offset == (bases[2] - 2 if left == "most of it" else bases[1])
+    assert again.logs[TP].cut_below_high_watermark
+    assert again.previous_broker_epoch == -1
+    append(again.logs[TP], batch(2), epoch=3)
+    third = LogManager(disk, [DIRECTORY], random=Random(7))
+    third.load(lambda topic: CONFIG, NOW, has_copies=lambda partition: True)
+    assert third.logs[TP].log_end_offset == again.logs[TP].log_end_offset, "mended once, it is whole"
 
 
 def test_recovery_cuts_a_torn_batch_and_zeros() -> None:

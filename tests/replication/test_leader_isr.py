@@ -8,6 +8,7 @@ from ottla.broker.replica_manager import NoFetchers
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.images import RESOURCE_BROKER, RESOURCE_TOPIC
 from ottla.partition import LiveBroker
+from ottla.runtime import DiskError
 from ottla.wire.messages.delete_records_request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -20,6 +21,7 @@ from ottla.wire.messages.metadata_request import MetadataRequest, MetadataReques
 from ottla.wire.messages.metadata_response import MetadataResponse
 from tests.metadata import making
 from tests.replication.leader_stage import BROKER_EPOCHS, TOPIC, TOPIC_ID, Stage, stage, values, wanted
+from tests.seams.test_node_in_memory import batch
 
 
 def isr(setting: Stage) -> list[int]:
@@ -48,7 +50,20 @@ async def test_a_follower_that_caught_up_is_proposed_with_the_epoch_it_fetched_w
         assert setting.leader.partition_epoch == 11
 
 
-async def test_proposals_of_a_turn_go_together_and_one_request_at_a_time() -> None:
+async def test_proposals_of_a_turn_go_together() -> None:
+    async with stage() as setting:
+        setting.publish(making.topic(TOPIC, 77), *(making.partition(77, index, replicas=(1, 2)) for index in range(20)))
+        setting.clock.ahead_s += 31
+        replicas = setting.services.replicas
+        for partition in replicas.partitions():
+            replicas.produce(partition, memoryview(bytearray(batch(b"one"))), 1, 12)
+        replicas.on_tick()
+        await setting.settle(lambda: all(p.leader and p.leader.isr == {1} for p in replicas.partitions()))
+        (request,) = setting.controller.requests
+        assert [asked.partition_index for asked in request.topics[0].partitions] == list(range(20))
+
+
+async def test_one_request_is_on_its_way_at_a_time() -> None:
     async with stage() as setting:
         setting.create(isr=(1,))
         setting.controller.hold = asyncio.Event()
@@ -207,6 +222,29 @@ async def test_a_fenced_follower_holds_nothing_back_once_it_is_out() -> None:
             3: LiveBroker(BROKER_EPOCHS[3]),
         }
         assert setting.partition.log.high_watermark == 1
+
+
+async def test_a_log_that_goes_offline_by_itself_takes_its_partition_along() -> None:
+    """Retention met a disk error: nobody was writing to the partition, and yet everybody is told."""
+    async with stage() as setting:
+        setting.create()
+        waiting = asyncio.ensure_future(setting.produce(b"one", acks=-1))
+        two = await setting.follower(2)
+        polling = asyncio.ensure_future(two.fetch(1, wait_ms=5_000))
+        await setting.settle(lambda: bool(setting.partition.replica_readers))
+        partition = setting.partition
+        partition.log.offline = True
+        assert partition.offline
+        error = DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "cannot rename")
+        failures: list[object] = []
+        setting.services.replicas.on_offline = lambda failed, reason: failures.append(failed)
+        setting.services.replicas.fail_offline(error)
+        setting.services.replicas.fail_offline(error)
+        assert failures == [partition]
+        assert partition.leader is None
+        assert (await waiting).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await polling).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await setting.produce(b"two", acks=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_roles_follow_the_metadata() -> None:

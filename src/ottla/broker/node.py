@@ -26,7 +26,8 @@ from ottla.config.topic import topic_values
 from ottla.errors import StartupError
 from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
-from ottla.runtime import Listener, ListenOptions, Runtime
+from ottla.model import TopicPartition
+from ottla.runtime import DiskError, Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ class Node:
             self._maintenance.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+        except DiskError as error:
+            await self.stop()
+            raise StartupError(f"The node's directories cannot be used: {error.message}") from error
         except BaseException:
             await self.stop()
             raise
@@ -191,7 +195,6 @@ class Node:
             metadata_dir_id=directories[metadata_dir].directory_id,
             peers=peers,
             controller_endpoints=self._endpoints(config.advertised_controller_listeners),
-            previous_broker_epoch=min(found.previous_broker_epoch for found in logs.directories.values()),
         )
         self._control = services.control = control
         services.controller = control.channel
@@ -220,7 +223,8 @@ class Node:
             raise
         assert control.failed is not None
         control.failed.add_done_callback(self._on_metadata_log_failed)
-        await control.join(self._endpoints(), self._set_strays_apart)
+        # Asked only now: logs that had to be cut are no proof of a clean shutdown, whatever the marker said.
+        await control.join(self._endpoints(), self._set_strays_apart, logs.previous_broker_epoch)
 
     def _check_logs_are_known(self, control: ControlPlane) -> None:
         """A voter whose metadata log is empty had better be new."""
@@ -238,7 +242,12 @@ class Node:
         def config_of(topic: str) -> LogConfig:
             return LogConfig.from_values(topic_values(self._config, image.topic_config(topic)))
 
-        await self._runtime.offload.run(lambda: self._logs.load(config_of, now_ms))
+        def has_copies(partition: TopicPartition) -> bool:
+            topic = image.topic(partition.topic)
+            found = topic.partitions.get(partition.partition) if topic is not None else None
+            return found is not None and len(found.replicas) > 1
+
+        await self._runtime.offload.run(lambda: self._logs.load(config_of, now_ms, has_copies))
 
     def _set_strays_apart(self, image: MetadataImage) -> None:
         """Logs that the metadata does not place here: a topic was deleted while this node was away."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
 from ottla.config.key import ConfigValue
+from ottla.config.node import NodeConfig
 from ottla.config.topic import topic_values
 from ottla.errors import KafkaError
 from ottla.log import LogConfig, PendingWork
@@ -69,6 +70,10 @@ def validation_rules(values: Mapping[str, ConfigValue]) -> ValidationRules:
     )
 
 
+Settings = tuple[dict[str, ConfigValue], LogConfig, ValidationRules]
+"""A topic's configs, and what logs and batches make of them."""
+
+
 class MetadataPublisher:
     """One instance a node."""
 
@@ -79,6 +84,7 @@ class MetadataPublisher:
         self._postponed: dict[TopicPartition, PartitionChange] = {}
         """The newest change of each partition whose log is yet to be made."""
         self._making = False
+        self._known: tuple[NodeConfig, Mapping[str, str], Settings] | None = None
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         """In an order in which no step acts on half of the news. Whoever leads no more resigns first: a lower minimum
@@ -158,8 +164,7 @@ class MetadataPublisher:
         hosted = services.replicas.partition(change.topic, change.partition)
         if hosted is not None:
             return hosted
-        values = topic_values(services.config, image.topic_config(change.topic))
-        config = LogConfig.from_values(values)
+        values, config, rules = self._settings(image, change.topic)
         where = TopicPartition(change.topic, change.partition)
         now_ms = services.clock.wall_ms()
         try:
@@ -179,12 +184,18 @@ class MetadataPublisher:
         except DiskError as error:
             _log.error("%s cannot be opened: %s", where, error)
             return None
-        hosted = HostedPartition(
-            change.topic, change.topic_id, change.partition, log, validation_rules(values), change.after
-        )
+        hosted = HostedPartition(change.topic, change.topic_id, change.partition, log, rules, change.after)
         self._obey(hosted, values)
         services.replicas.host(hosted)
         return hosted
+
+    def _settings(self, image: MetadataImage, topic: str) -> Settings:
+        """What the configs say. Asked for each partition of a topic, and for one topic after the other."""
+        config, overrides = self._services.config, image.topic_config(topic)
+        if self._known is None or self._known[0] is not config or self._known[1] != overrides:
+            values = topic_values(config, overrides)
+            self._known = config, overrides, (values, LogConfig.from_values(values), validation_rules(values))
+        return self._known[2]
 
     def _obey(self, hosted: HostedPartition, values: Mapping[str, ConfigValue]) -> None:
         """What replication asks of a topic's configs."""
@@ -232,8 +243,7 @@ class MetadataPublisher:
         hosted = services.replicas.by_name.get(topic)
         if hosted is None:
             return
-        values = topic_values(services.config, image.topic_config(topic))
-        config, rules = LogConfig.from_values(values), validation_rules(values)
+        values, config, rules = self._settings(image, topic)
         for partition in hosted.partitions.values():
             partition.log.update_config(config)
             partition.rules = rules

@@ -151,21 +151,33 @@ class LogManager:
             raise StartupError("two log directories have the same directory.id: one is a copy of the other")
         return found
 
-    def load(self, config_of: Callable[[str], LogConfig], now_ms: int) -> None:
-        """Bring back every log; `config_of` gives a topic's. Blocks, for long after a crash of a large log.
+    def load(
+        self,
+        config_of: Callable[[str], LogConfig],
+        now_ms: int,
+        has_copies: Callable[[TopicPartition], bool] = lambda partition: False,
+    ) -> None:
+        """Bring back every log; `config_of` gives a topic's, and `has_copies` says which have other replicas. Blocks,
+        for long after a crash of a large log.
 
         A directory that cannot be read is offline; raises `StartupError` if that leaves none.
         """
         for directory in self.directories.values():
             try:
-                self._load_directory(directory, config_of, now_ms)
+                self._load_directory(directory, config_of, now_ms, has_copies)
             except DiskError as error:
                 self.fail_directory(directory.path)
                 if all(other.offline for other in self.directories.values()):
                     raise StartupError(f"no log directory can be used: {error}") from error
         self._loaded = True
 
-    def _load_directory(self, directory: LogDirectory, config_of: Callable[[str], LogConfig], now_ms: int) -> None:
+    def _load_directory(
+        self,
+        directory: LogDirectory,
+        config_of: Callable[[str], LogConfig],
+        now_ms: int,
+        has_copies: Callable[[TopicPartition], bool],
+    ) -> None:
         disk, path = self._disk, directory.path
         disk.make_dirs(path)
         self._read_marker(directory)
@@ -202,6 +214,7 @@ class LogManager:
                 cache=self._cache,
                 random=self._random,
                 now_ms=now_ms,
+                has_copies=has_copies(partition),
             )
             if log.topic_id == ZERO_UUID and not log.log_end_offset:
                 # A crash came between the directory and the identity in it: there never was such a log.

@@ -20,6 +20,7 @@ from ottla.log.index_cache import IndexCache
 from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
 from ottla.log.markers import read_marker
+from ottla.log.offset_index import OffsetIndex
 from ottla.log.producers import ProducerStates
 from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.log.segments import Segments
@@ -48,12 +49,16 @@ def load_log(
     cache: IndexCache,
     random: Random,
     now_ms: int,
+    has_copies: bool = False,
 ) -> Log:
     """The log in `directory`, ready to serve once the caller has synced the directory above. The offsets are those of
-    the checkpoints. Blocks."""
-    return _Loader(disk, directory, topic_partition, config, producers, cache, random, now_ms).load(
-        clean, log_start_offset, recovery_point, high_watermark
-    )
+    the checkpoints. Blocks.
+
+    With `has_copies` there are other replicas: a log with a hole in it is then cut there, and what follows is copied
+    from them again. A log without copies keeps all that can still be read.
+    """
+    loader = _Loader(disk, directory, topic_partition, config, producers, cache, random, now_ms)
+    return loader.load(clean, log_start_offset, recovery_point, high_watermark, has_copies)
 
 
 class _Loader:
@@ -83,7 +88,9 @@ class _Loader:
         self.cut_bytes = 0
         """How much, but for what was preallocated and never written."""
 
-    def load(self, clean: bool, log_start: int, recovery_point: int, high_watermark: int) -> Log:
+    def load(
+        self, clean: bool, log_start: int, recovery_point: int, high_watermark: int, has_copies: bool = False
+    ) -> Log:
         names = settle_leftovers(self.disk, self.directory)
         bases = [offset for name in names if name.endswith(files.LOG) and (offset := files.offset_of(name)) is not None]
         self._remove_orphans(names, bases)
@@ -103,6 +110,15 @@ class _Loader:
         entries = decode_epochs(epochs_file) if epochs_file is not None else None
         self.epochs = LeaderEpochCache(entries or ())
 
+        hole = self._find_hole() if has_copies and not self.config.compact else None
+        if hole is not None:
+            _log.error(
+                "%s: the file of offset %d lost its end, so what follows is copied from another replica",
+                self.topic_partition,
+                self.segments[hole].base_offset,
+            )
+            clean = False
+            recovery_point = min(recovery_point, self.segments[hole].base_offset)
         unsealed_from = len(self.segments) - 1
         if not clean:
             # The segment that holds the last flushed record: it was active in that flush, so its indexes were not
@@ -178,6 +194,23 @@ class _Loader:
             # Even if nothing lies beyond the recovery point: a file may be shorter in the page cache than on the disk.
             log.flush(self.now_ms, sync_parent=False)
         return log
+
+    def _find_hole(self) -> int | None:
+        """The first sealed segment that does not reach the next: nobody wrote less, so that a disk has lost the rest.
+
+        Read is the end of each only, from its last index entry on; a bit that flipped in the middle is for the CRC.
+        """
+        for slot, segment in enumerate(self.segments[:-1]):
+            try:
+                index = OffsetIndex.decode(self.disk.read_file(segment.path(files.OFFSET_INDEX)), segment.size)
+            except FileNotFoundError:
+                index = None
+            end = segment.base_offset
+            for _, header in scan.headers(segment.file, 0 if index is None else index.last_position, segment.size):
+                end = header.next_offset
+            if end != self.segments[slot + 1].base_offset:
+                return slot
+        return None
 
     # After a clean close.
 

@@ -35,6 +35,8 @@ from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 TOPIC = "orders"
 START_PATIENCE_S = 60.0
 HEAL_PATIENCE_S = 90.0
+RESTART_EVERY = 5
+"""One seed in so many ends with two restarts of all nodes."""
 STABLE_S = 3.0
 """How long a core has to work, without another election, before that is believed."""
 
@@ -97,7 +99,7 @@ class Simulation:
         self._build_clients(Random(f"{seed}/clients"))
         self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
         self.replicas = ReplicaChecker(self.cluster)
-        self.metadata = MetadataChecker(self.cluster)
+        self.metadata = MetadataChecker(self.cluster, self.replicas.committed_metadata)
         self.quorum = QuorumChecker(self.cluster)
         self.histories = HistoryChecker(self.history, self._ledger_of)
         self.scheduler.after_step = self._after_step
@@ -201,6 +203,45 @@ class Simulation:
         self.replicas.at_end()
         self.quorum.at_end()
         self.histories.at_end(may_lose=False)
+        if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
+            self._restart_twice()
+
+    def _restart_twice(self) -> None:
+        """E18: a restart with no new input changes nothing in the logs of topics."""
+        self._stop_all()
+        before = self._logs()
+        for machine in self.cluster.machines.values():
+            machine.start()
+        self._until(self._serve_again(), HEAL_PATIENCE_S, "the cluster works after a restart of all")
+        self._stop_all()
+        for path, data in self._logs().items():
+            if before.get(path) != data:
+                raise Violation("E18", f"{path} is not what it was before a restart")
+
+    def _stop_all(self) -> None:
+        self.abandoned = dict.fromkeys(self.cluster.machines)
+        for machine in self.cluster.machines.values():
+            machine.stop()
+        self._until(self._be_down(), HEAL_PATIENCE_S, "all nodes stop when they are asked to")
+
+    async def _be_down(self) -> bool:
+        while any(machine.process is not None for machine in self.cluster.machines.values()):
+            await self._final.sleep(0.25)
+        return True
+
+    async def _serve_again(self) -> bool:
+        while unmet(self.cluster, list(self.cluster.machines.values()), self.places):
+            await self._final.sleep(0.25)
+        return True
+
+    def _logs(self) -> dict[str, bytes]:
+        """Every topic's segments on every machine."""
+        return {
+            f"{machine.name}:{path}": bytes(node.content)
+            for machine in self.cluster.machines.values()
+            for path, node in machine.volume.files()
+            if path.endswith(".log") and f"/{TOPIC}-" in path and "-delete/" not in path
+        }
 
     def _pass(self, until: float) -> None:
         self.scheduler.run(until)

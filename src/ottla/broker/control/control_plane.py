@@ -94,7 +94,6 @@ class ControlPlane:
         metadata_dir_id: Uuid,
         peers: Peers,
         controller_endpoints: Sequence[Endpoint] = (),
-        previous_broker_epoch: int = -1,
     ) -> None:
         """`log` is the metadata log, which its owner opened and will close. `log_dir_ids` are those of the broker's log
         directories, `metadata_dir_id` is that of the directory with the metadata log (the same one, mostly).
@@ -145,7 +144,6 @@ class ControlPlane:
             incarnation_id=incarnation_id,
             rack=config.find_text("broker.rack"),
             log_dirs=log_dir_ids,
-            previous_epoch=previous_broker_epoch,
             heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.get_int("broker.session.timeout.ms"),
             registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
@@ -263,11 +261,15 @@ class ControlPlane:
                 self._located.exception()  # Seen, whichever of the two told of it.
 
     async def join(
-        self, endpoints: Sequence[Endpoint], before_unfencing: Callable[[MetadataImage], None] | None = None
+        self,
+        endpoints: Sequence[Endpoint],
+        before_unfencing: Callable[[MetadataImage], None] | None = None,
+        previous_broker_epoch: int = -1,
     ) -> None:
         """Become part of the cluster; `endpoints` is what clients are told, and empty where there is no broker.
 
-        A broker acts on metadata from its own registration on. `before_unfencing` is called when it has read that far.
+        `previous_broker_epoch` is what the last clean shutdown left as its proof (KIP-966), or -1. A broker acts
+        on metadata from its own registration on. `before_unfencing` is called when it has read that far.
         """
         self._joined = True
         if self._registrar is not None:
@@ -279,7 +281,7 @@ class ControlPlane:
             self.loader.admit_publishers()
             return
         assert self.failed is not None
-        joining = asyncio.ensure_future(self._join(endpoints, before_unfencing))
+        joining = asyncio.ensure_future(self._join(endpoints, before_unfencing, previous_broker_epoch))
         try:
             either: list[asyncio.Future[None] | asyncio.Future[Exception]] = [joining, self.failed]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -297,9 +299,12 @@ class ControlPlane:
             raise StartupError(f"node {self._config.node_id} could not join the cluster: {_advice(error)}") from error
 
     async def _join(
-        self, endpoints: Sequence[Endpoint], before_unfencing: Callable[[MetadataImage], None] | None
+        self,
+        endpoints: Sequence[Endpoint],
+        before_unfencing: Callable[[MetadataImage], None] | None,
+        previous_broker_epoch: int,
     ) -> None:
-        await self.lifecycle.register(endpoints)
+        await self.lifecycle.register(endpoints, previous_broker_epoch)
         await self.lifecycle.catch_up()
         if before_unfencing is not None:
             before_unfencing(self.image)
@@ -363,8 +368,8 @@ class ControlPlane:
             if self._registrar is not None:
                 self._registrar.on_image(image)
 
-    def on_control_batch(self, batch: MetadataBatch) -> None:
-        self.controller.on_control_batch(batch)
+    def on_appended(self, batch: MetadataBatch) -> None:
+        self.controller.on_appended(batch)
 
     def on_leader(self, leader_id: int | None, endpoint: VoterEndpoint | None) -> None:
         elsewhere = endpoint is not None and leader_id != self._config.node_id

@@ -74,7 +74,7 @@ class ControllerDriver:
         assert self._controller is None, "a controller is activated once an epoch"
         controller = self._make_controller(committed, self._raft.log.log_end_offset, self._now_ms())
         self._controller, self._epoch = controller, epoch
-        self._append(controller, controller.activate(self._bootstrap()).records)
+        self._append(controller.activate(self._bootstrap()).records)
         self._schedule_timed_work()
 
     def deactivate(self, error: KafkaError) -> None:
@@ -99,7 +99,7 @@ class ControllerDriver:
         try:
             controller = self._require_active()
             generated = operation(controller, self._now_ms())
-            self._append(controller, generated.records)
+            self._append(generated.records)
         except KafkaError as error:
             future.set_exception(error)
         except Exception as error:
@@ -137,15 +137,15 @@ class ControllerDriver:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         return self._controller
 
-    def _append(self, controller: Controller, records: list[MetadataRecord]) -> None:
+    def _append(self, records: list[MetadataRecord]) -> None:
         # Requests are one batch each; only the death of a broker with very many partitions needs more.
         for start in range(0, len(records), RECORDS_PER_BATCH_MAX):
-            controller.replay(self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX], self._epoch))
+            self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX], self._epoch)
         if records:
             self._schedule_timed_work()  # They may have brought it forward.
 
-    def on_control_batch(self, batch: MetadataBatch) -> None:
-        """The raft layer has appended a batch of its own."""
+    def on_appended(self, batch: MetadataBatch) -> None:
+        """In the order of the log: what this driver appended, and what the raft layer did."""
         if self._controller is not None:
             self._controller.replay(batch)
 
@@ -190,7 +190,7 @@ class ControllerDriver:
         controller.on_listeners(present=status is not None and len(status.voters) + len(status.observers) > 1)
         try:
             while (generated := controller.timed_work(now_ms)).records:
-                self._append(controller, generated.records)
+                self._append(generated.records)
         except KafkaError:
             return  # The leadership or the log is lost, and whoever listens to the raft driver will be told.
         except Exception as error:

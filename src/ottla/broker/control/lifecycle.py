@@ -59,15 +59,13 @@ class BrokerLifecycle:
         incarnation_id: Uuid,
         rack: str | None,
         log_dirs: Sequence[Uuid],
-        previous_epoch: int,
         heartbeat_interval_ms: int,
         session_timeout_ms: int,
         registration_timeout_ms: int,
         controlled_shutdown: bool,
         metadata_offset: Callable[[], int],
     ) -> None:
-        """`metadata_offset` is the last offset of the metadata log that this broker has taken in; `previous_epoch` is
-        what the last clean shutdown left as its proof (KIP-966), or -1."""
+        """`metadata_offset` is the last offset of the metadata log that this broker has taken in."""
         self._channel = channel
         self._clock = clock
         self._timers = timers
@@ -76,7 +74,7 @@ class BrokerLifecycle:
         self._incarnation_id = incarnation_id
         self._rack = rack
         self._log_dirs = list(log_dirs)
-        self._previous_epoch = previous_epoch
+        self._previous_epoch = NO_EPOCH
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._session_timeout_ms = session_timeout_ms
         self._registration_timeout_ms = registration_timeout_ms
@@ -99,12 +97,14 @@ class BrokerLifecycle:
 
     # Arriving.
 
-    async def register(self, endpoints: Sequence[Endpoint]) -> None:
-        """Make this broker known, fenced as yet. `endpoints` is what clients are told.
+    async def register(self, endpoints: Sequence[Endpoint], previous_epoch: int = NO_EPOCH) -> None:
+        """Make this broker known, fenced as yet. `endpoints` is what clients are told; `previous_epoch` is what the
+        last clean shutdown left as its proof (KIP-966), if it did.
 
         Raises `KafkaError` once `initial.broker.registration.timeout.ms` is over, or where waiting would not help.
         """
         self._endpoints = endpoints
+        self._previous_epoch = previous_epoch
         deadline = self._clock.monotonic() + self._registration_timeout_ms / 1000
         pause_ms = _RETRY_MS
         told = False

@@ -3,7 +3,7 @@
 Owned by the raft driver. Batches are decoded when they are appended, by whomever, and wait in `_uncommitted` until the
 high watermark has passed them; what is truncated before that was never seen by anybody.
 
-Invariant: the log begins at the end of a snapshot, or at zero.
+Invariant: the log begins at the end of the oldest snapshot, or at zero.
 """
 
 from __future__ import annotations
@@ -114,6 +114,8 @@ class MetadataLog:
         if not self._leads_up_to(latest):
             # It was fetched when the log was behind or had gone astray, and the crash came before the log moved up.
             log.truncate_fully_and_start_at(latest.end_offset)
+        for old in store.forget_before(log.log_start_offset):
+            store.remove(old)
         return LoadedSnapshot(latest, checkpoint, records)
 
     def _leads_up_to(self, snapshot: SnapshotId) -> bool:

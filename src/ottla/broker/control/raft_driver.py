@@ -76,8 +76,9 @@ class RaftListener(Protocol):
         """The log begins with `snapshot`, which replaces all that was told before."""
         ...
 
-    def on_control_batch(self, batch: MetadataBatch) -> None:
-        """As the leader, the raft layer has appended a batch of its own; there is nothing in it for others."""
+    def on_appended(self, batch: MetadataBatch) -> None:
+        """As the leader, this node has appended `batch`: what it was given, or one of the raft layer's own, which has
+        no records. Told in the order of the log, before anything follows from it."""
         ...
 
     def on_leader(self, leader_id: int | None, endpoint: VoterEndpoint | None) -> None:
@@ -334,8 +335,11 @@ class RaftDriver:
 
     # Appending.
 
-    def append(self, records: Sequence[MetadataRecord], epoch: int) -> MetadataBatch:
-        """Append `records` as one batch of the leader of `epoch`. Raises `KafkaError`; then nothing was appended."""
+    def append(self, records: Sequence[MetadataRecord], epoch: int) -> None:
+        """Append `records` as one batch of the leader of `epoch`. Raises `KafkaError`; then nothing was appended.
+
+        The raft layer may append a batch of its own right after it, so the listener is told of both (`on_appended`).
+        """
         if not self._machine.leads(epoch) or self._failure is not None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more.")
         try:
@@ -344,17 +348,16 @@ class RaftDriver:
             self.fail(error)
             raise
         self._on_appended(batch)
-        return batch
 
     def _append_control(self, effect: AppendControlRecords) -> None:
         if self._machine.leads(effect.epoch):
             batch, facts = self._log.append_control(effect.records, effect.epoch, self._runtime.clock.wall_ms())
             for fact in facts:
                 self._on_control_fact(fact)
-            self._listener.on_control_batch(batch)
             self._on_appended(batch)
 
     def _on_appended(self, batch: MetadataBatch) -> None:
+        self._listener.on_appended(batch)
         self._schedule_flush()
         self._on(
             self._machine.on_appended(
@@ -399,6 +402,8 @@ class RaftDriver:
             await asyncio.wait([self._flushing])
         store.on_added(snapshot, size)
         self._log.restart_after(snapshot, self._runtime.clock.wall_ms())
+        for old in store.forget_before(snapshot.end_offset):
+            await self._runtime.offload.run(partial(store.remove, old))
         checkpoint = loaded.checkpoint
         self._listener.on_snapshot(snapshot, checkpoint.last_contained_log_timestamp, loaded.records)
         self._on(

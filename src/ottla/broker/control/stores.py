@@ -55,6 +55,13 @@ class SnapshotStore:
     def on_removed(self, snapshot: SnapshotId) -> None:
         self.sizes.pop(snapshot, None)
 
+    def forget_before(self, offset: int) -> list[SnapshotId]:
+        """The log begins at `offset`: the snapshots that end before it serve nobody, and are to be removed."""
+        old = [snapshot for snapshot in self.sizes if snapshot.end_offset < offset]
+        for snapshot in old:
+            self.on_removed(snapshot)
+        return old
+
     def _path(self, snapshot: SnapshotId) -> str:
         return f"{self._directory}/{snapshot.file_name}"
 

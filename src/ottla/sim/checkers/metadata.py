@@ -5,6 +5,8 @@ Looked at whenever a node has taken in newer metadata than anybody before: what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.metadata.images import MetadataImage, PartitionImage
 from ottla.model import TopicPartition
 from ottla.sim import view
@@ -13,8 +15,10 @@ from ottla.sim.cluster import Cluster, Machine
 
 
 class MetadataChecker:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, committed: Callable[[], int]) -> None:
+        """`committed` says how far the metadata log is committed, by whomever."""
         self._cluster = cluster
+        self._committed = committed
         self.newest: MetadataImage | None = None
         self._partitions: dict[tuple[bytes, int], PartitionImage] = {}
         self._broker_epochs: dict[int, int] = {}
@@ -30,6 +34,10 @@ class MetadataChecker:
         newest = self.newest
         if image is newest or (newest is not None and image.last_offset <= newest.last_offset):
             return False
+        if image.last_offset >= self._committed():
+            raise Violation(
+                "A25", f"{machine.name} acts on metadata up to {image.last_offset}; {self._committed()} is committed"
+            )
         self.newest = image
         self._look(image, newest)
         return True

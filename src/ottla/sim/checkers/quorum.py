@@ -107,7 +107,8 @@ class QuorumChecker:
             self._on_leader(machine, raft.epoch, machine.id)
             self._cluster.trace.note(machine.name, f"leads the quorum in epoch {raft.epoch}")
             self._check_votes(machine, role.epoch, role.granted)
-            if not raft.is_voter:
+            # One whose removal is not committed may be elected to commit it.
+            if not raft.may_run:
                 raise Violation("B17", f"{machine.name} leads in epoch {raft.epoch}, and is no voter")
 
     def _on_leader(self, machine: Machine, epoch: int, leader: int) -> None:

@@ -89,6 +89,10 @@ class ReplicaChecker:
         self._damaged: dict[int, None] = {}
         """Machines with damage on their disks: what is in their files is not held against them."""
 
+    def committed_metadata(self) -> int:
+        """Everything before it was committed in the metadata log."""
+        return max((ledger.end for key, ledger in self.ledgers.items() if key[0] == METADATA_TOPIC), default=0)
+
     # After every step.
 
     def after_step(self, machine: Machine) -> None:
@@ -199,7 +203,9 @@ class ReplicaChecker:
         if machine.volume.find(watch.log.directory) is not None and watch.mirror.update() is None:
             watch.end = watch.log.log_end_offset
             watch.high_watermark = watch.log.high_watermark
-            self._commit(machine, watch)
+            for batch in watch.mirror.batches[watch.committed :]:
+                if batch.next <= watch.high_watermark:
+                    watch.ledger.commit(batch, watch.where)
 
     def _note(self, watch: Watch) -> None:
         batches, ledger = watch.mirror.batches, watch.ledger

@@ -34,14 +34,14 @@ def power_loss(faults: Faults, random: Random) -> bool:
     if machine is None or not faults.may_lose_data(machine):
         return False
     machine.crash(power=True)
-    faults.spoiled[machine.id] = faults.scheduler.now
+    faults.spoil(machine)
     faults.restart_later(machine, downtime(random))
     return True
 
 
 def blackout(faults: Faults, random: Random) -> bool:
     """The power of all machines at once."""
-    if not faults.simulation.options.flush_each:
+    if not faults.simulation.options.flush_each or not all(map(faults.may_crash, faults.cluster.machines.values())):
         return False
     for machine in faults.cluster.machines.values():
         machine.crash(power=True)
@@ -61,7 +61,7 @@ def torn_write(faults: Faults, random: Random) -> bool:
         if machine.process is not process or not faults.may_lose_data(machine):
             return False
         machine.crash(power=True)
-        faults.spoiled[machine.id] = faults.scheduler.now
+        faults.spoil(machine)
         faults.restart_later(machine, downtime(random))
         return True
 

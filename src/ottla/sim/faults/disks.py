@@ -19,12 +19,12 @@ from ottla.sim.view import DATA
 def disk_error(operation: str) -> Callable[[Faults, Random], bool]:
     def strike(faults: Faults, random: Random) -> bool:
         machine = faults.any_running(random)
-        if machine is None or not faults.may_lose_data(machine):
+        if machine is None or not faults.may_lose_data(machine, even_synced=True):
             return False
         chance = random.choice((0.05, 0.5, 1.0))
         setattr(machine.volume.faults, operation, chance)
         machine.rearm()
-        faults.spoiled[machine.id] = faults.scheduler.now
+        faults.spoil(machine, even_synced=True)
         faults.cluster.trace.note(machine.name, f"disk: {operation.replace('_', ' ')} ({chance:.0%})")
 
         def undo() -> None:
@@ -42,9 +42,9 @@ def disk_error(operation: str) -> Callable[[Faults, Random], bool]:
 
 def disk_full(faults: Faults, random: Random) -> bool:
     machine = faults.any_running(random)
-    if machine is None or not faults.may_lose_data(machine):
+    if machine is None or not faults.may_lose_data(machine, even_synced=True):
         return False
-    faults.spoiled[machine.id] = faults.scheduler.now
+    faults.spoil(machine, even_synced=True)
     machine.volume.faults.full = True
     machine.rearm()
     faults.cluster.trace.note(machine.name, "disk is full")
@@ -88,12 +88,12 @@ def disk_loss(faults: Faults, random: Random) -> bool:
     if (
         machine is None
         or faults.operator_busy
-        or not view.others_have_everything(faults.cluster, machine)
+        or not faults.may_lose_data(machine, even_synced=True)
         or not view.quorum_is_whole(faults.cluster)
     ):
         return False
     directory_id = view.metadata_directory_id(machine)
-    faults.spoiled[machine.id] = faults.scheduler.now
+    faults.spoil(machine, even_synced=True)
     machine.lose_disk()
     simulation.on_disk_lost(machine)
     faults.operator_busy = True
@@ -105,9 +105,9 @@ def disk_loss(faults: Faults, random: Random) -> bool:
 def _tamper(faults: Faults, random: Random, what: str, change: Callable[[FileNode, Random], bool]) -> bool:
     machine = faults.any_running(random)
     # Whatever happens to this copy, every other one must be whole: no promise survives more.
-    if machine is None or faults.tampered or not view.others_have_everything(faults.cluster, machine):
+    if machine is None or faults.tampered or not faults.may_lose_data(machine, even_synced=True):
         return False
-    faults.spoiled[machine.id] = faults.scheduler.now
+    faults.spoil(machine, even_synced=True)
     machine.crash(power=True)
     logs = [
         (path, node)
@@ -159,11 +159,11 @@ async def _repair(faults: Faults, machine: Machine, seconds: float) -> None:
     """Throw this machine's replicas away; it copies them from the others, who must have all of them."""
     sleep = faults.simulation.admin.sleep
     await sleep(seconds)
-    while not view.others_have_everything(faults.cluster, machine) or not faults.may_crash(machine):
+    while not faults.may_lose_data(machine, even_synced=True):
         await sleep(0.5)
     if machine.id not in faults.tampered:
         return
-    faults.spoiled[machine.id] = faults.scheduler.now
+    faults.spoil(machine, even_synced=True)
     machine.crash(power=True)
     disk = SimDisk(machine.volume)
     for name in disk.list(DATA):

@@ -113,9 +113,18 @@ class Faults:
                 return random.choice(important)
         return random.choice(up)
 
-    def may_lose_data(self, machine: Machine) -> bool:
-        """Would everything that was promised survive if this node lost what it has not synced?"""
-        return self.simulation.options.flush_each or view.others_have_everything(self.cluster, machine)
+    def spoil(self, machine: Machine, *, even_synced: bool = False) -> None:
+        """This node loses what it has not synced, or more than that."""
+        if even_synced or not self.simulation.options.flush_each:
+            self.spoiled[machine.id] = self.scheduler.now
+
+    def may_lose_data(self, machine: Machine, *, even_synced: bool = False) -> bool:
+        """Would everything that was promised survive if this node lost what it has not synced, or more than that?"""
+        if not self.may_crash(machine):
+            return False
+        if self.simulation.options.flush_each and not even_synced:
+            return True
+        return view.others_have_everything(self.cluster, machine)
 
     def may_crash(self, machine: Machine) -> bool:
         """Would everything that was promised survive if this node came back without a clean shutdown?
@@ -123,8 +132,6 @@ class Faults:
         Nobody can tell a node that was killed from one that lost power. So as long as another that did lose data has
         not caught up, a second one must not seem to have (KIP-966 promises no more).
         """
-        if self.simulation.options.flush_each:
-            return True
         for other in list(self.spoiled):
             if view.is_in_sync(self.cluster, self.cluster.machines[other]):
                 del self.spoiled[other]
