@@ -18,9 +18,11 @@ import sys
 import tempfile
 import threading
 import time
+from bisect import bisect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -95,8 +97,7 @@ class Writing:
         )
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"writes {topic}")
-        self.last_s = time.monotonic()
-        self.longest_gap_s = 0.0
+        self._acknowledged_s = [time.monotonic()]
         self.failure: str | None = None
 
     def start(self) -> None:
@@ -106,6 +107,12 @@ class Writing:
         """Write no more; returns when everything is acknowledged or never will be."""
         self._ending.set()
         self._thread.join()
+
+    def gap_since(self, began_s: float = 0.0) -> float:
+        """The longest time without an acknowledgement, from then on."""
+        times = self._acknowledged_s
+        first = max(0, bisect(times, began_s) - 1)
+        return max((after - before for before, after in pairwise(times[first:])), default=0.0)
 
     def _run(self) -> None:
         number = 0
@@ -131,9 +138,7 @@ class Writing:
                 history.on_refused(number, str(error))
                 return
             history.on_acknowledged(number, message.offset(), known)
-            now = time.monotonic()
-            self.longest_gap_s = max(self.longest_gap_s, now - self.last_s)
-            self.last_s = now
+            self._acknowledged_s.append(time.monotonic())
 
         self._producer.produce(self._topic, b"%d" % number, partition=partition, on_delivery=on_delivery)
 
@@ -179,7 +184,11 @@ class JavaWriting:
         from tests.oracle.apache_kafka import LOG_FLAGS, classpath, java
 
         settings = directory / "producer.properties"
-        settings.write_text("delivery.timeout.ms=120000\nrequest.timeout.ms=3000\nretry.backoff.ms=50\n")
+        settings.write_text(
+            # The tool itself would neither retry nor be idempotent; Java's producer is both unless told otherwise.
+            f"retries={(1 << 31) - 1}\nenable.idempotence=true\nmax.in.flight.requests.per.connection=5\n"
+            "delivery.timeout.ms=120000\nrequest.timeout.ms=3000\nretry.backoff.ms=50\nreconnect.backoff.max.ms=200\n"
+        )
         main = "org.apache.kafka.tools.VerifiableProducer"
         command = [java(), *LOG_FLAGS, "-Xmx128M", "-cp", classpath(), main, "--bootstrap-server", bootstrap]
         command += ["--topic", topic, "--throughput", str(RATE), "--acks", "-1", "--command-config", str(settings)]
@@ -222,9 +231,19 @@ def _consumer(bootstrap: str, topic: str) -> Consumer:
 class Chaos:
     """The faults, one after the other, each until all replicas are in sync again."""
 
-    def __init__(self, cluster: Cluster, topics: list[str], random: Random, outcome: Outcome, *, loud: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: list[str],
+        writers: list[Writing],
+        random: Random,
+        outcome: Outcome,
+        *,
+        loud: bool,
+    ) -> None:
         self._cluster = cluster
         self._topics = topics
+        self._writers = writers
         self._random = random
         self._outcome = outcome
         self._loud = loud
@@ -241,9 +260,10 @@ class Chaos:
                 self._pause(victim)
             self._wait_in_sync()
             if self._loud:
-                print(
-                    f"{fault} node {victim}, {role}: in sync again after {time.monotonic() - began:.1f} s", flush=True
-                )
+                took = time.monotonic() - began
+                time.sleep(0.2)  # Those who wait for an acknowledgement get it now.
+                gaps = ", ".join(f"{each.gap_since(began):.1f} s" for each in self._writers)
+                print(f"{fault} node {victim}, {role}: in sync again after {took:.1f} s; no ack for {gaps}", flush=True)
 
     def _victim(self) -> tuple[int, str]:
         if self._random.random() < 0.4:
@@ -293,13 +313,13 @@ def run(
         other = JavaWriting(cluster.bootstrap, JAVA, java) if java else None
         try:
             time.sleep(0.5)
-            Chaos(cluster, topics, Random(seed), outcome, loud=loud).run(kills, pauses)
+            Chaos(cluster, topics, writers, Random(seed), outcome, loud=loud).run(kills, pauses)
             time.sleep(0.5)
         finally:
             if other is not None:
                 other.finish()
     outcome.seconds = time.monotonic() - began
-    outcome.longest_gap_s = max(each.longest_gap_s for each in writers)
+    outcome.longest_gap_s = max(each.gap_since() for each in writers)
     outcome.read = sum(each.count for each in readers)
     failures = [each.failure for each in writers] + [each.failure for each in readers]
     outcome.complaints += [each for each in failures if each is not None]
