@@ -272,7 +272,7 @@ def test_without_an_authorizer_there_are_no_acls(at: At) -> None:
     wishes = ["--add", "--allow-principal", "User:alice", "--operation", "Read", "--topic", "any"]
     for arguments in (["--list"], wishes):
         refused = at.run("kafka-acls", *arguments).check(1)
-        assert "SecurityDisabledException: No Authorizer is configured on the broker" in refused.printed
+        assert "SecurityDisabledException" in refused.printed
 
 
 # Records, on every replica.
@@ -469,5 +469,5 @@ def test_a_broker_that_will_not_come_back_is_unregistered(at: At, cluster: Clust
     assert listed()
     assert at("kafka-cluster", "unregister", "--id", "4").lines == ["Broker 4 is no longer registered."]
     until(lambda: not listed(), "the dead to be off the books")
-    again = at("kafka-cluster", "unregister", "--id", "4")
-    assert "Broker 4 is no longer registered." in again.out
+    again = at.run("kafka-cluster", "unregister", "--id", "4").check(1)
+    assert "BrokerIdNotRegisteredException" in again.printed
