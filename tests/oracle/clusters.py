@@ -53,6 +53,7 @@ class ClusterNode:
         self.data = directory / "data"
         self.properties_file = directory / "server.properties"
         self.output = directory / "output"
+        self.command: tuple[Sequence[str], Mapping[str, str]] = ((), {})
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -67,6 +68,7 @@ class ClusterNode:
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         assert self._process is None, f"node {self.node_id} is running"
+        self.command = (command, environment)
         with open(self.output, "ab") as output:
             self._process = subprocess.Popen(
                 [*command, str(self.properties_file)],
@@ -135,20 +137,30 @@ class Cluster:
         }
         servers = ",".join(f"{HOST}:{node.controller_port}" for node in self.nodes.values())
         replicas = str(min(3, size))
+        self._shared = {
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": servers,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": "1",
+            **(overrides or {}),
+        }
         for node in self.nodes.values():
-            properties = {
-                "process.roles": "broker,controller",
-                "node.id": str(node.node_id),
-                "listeners": f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
-                "controller.listener.names": "CONTROLLER",
-                "controller.quorum.bootstrap.servers": servers,
-                "log.dirs": str(node.data),
-                "offsets.topic.replication.factor": replicas,
-                "transaction.state.log.replication.factor": replicas,
-                "transaction.state.log.min.isr": "1",
-                **(overrides or {}),
-            }
-            node.properties_file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+            self._write_properties(node, "broker,controller")
+
+    def _write_properties(self, node: ClusterNode, roles: str) -> None:
+        places = {
+            "broker": f"PLAINTEXT://{HOST}:{node.port}",
+            "controller": f"CONTROLLER://{HOST}:{node.controller_port}",
+        }
+        properties = {
+            "process.roles": roles,
+            "node.id": str(node.node_id),
+            "listeners": ",".join(places[role] for role in roles.split(",")),
+            "log.dirs": str(node.data),
+            **self._shared,
+        }
+        node.properties_file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
     # Both kinds.
 
@@ -158,8 +170,24 @@ class Cluster:
     def environment(self) -> Mapping[str, str]:
         return {}
 
-    def format(self) -> None:
+    def format_node(self, node: ClusterNode, *options: str) -> None:
         raise NotImplementedError
+
+    def format(self) -> None:
+        for node in self.nodes.values():
+            self.format_node(node, "--initial-controllers", self.initial_controllers)
+
+    def newcomer(self, directory: Path, *, roles: str, kind: Cluster | None = None) -> ClusterNode:
+        """One more node of this cluster, formatted and started; of another kind of server, if one is named."""
+        server = kind or self
+        (port,) = free_port_pairs(1)
+        node = ClusterNode(max(self.nodes, default=0) + 1, directory, port, port + 1000)
+        self._write_properties(node, roles)
+        server.cluster_id = self.cluster_id
+        server.format_node(node, "--no-initial-controllers")
+        self.nodes[node.node_id] = node
+        node.spawn(server.command(), server.environment())
+        return node
 
     @property
     def initial_controllers(self) -> str:
@@ -273,13 +301,11 @@ class OttlaCluster(Cluster):
     def environment(self) -> Mapping[str, str]:
         return self._environment
 
-    def format(self) -> None:
-        options = ["--cluster-id", self.cluster_id, "--initial-controllers", self.initial_controllers]
-        for node in self.nodes.values():
-            command = [*self._command, "format", *options, str(node.properties_file)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise OracleTimeout(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    def format_node(self, node: ClusterNode, *options: str) -> None:
+        command = [*self._command, "format", "--cluster-id", self.cluster_id, *options, str(node.properties_file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OracleTimeout(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
 
 
 class KafkaCluster(Cluster):
@@ -301,15 +327,15 @@ class KafkaCluster(Cluster):
     def command(self) -> list[str]:
         return [java(), *self._heap, *BROKER_JVM_FLAGS, *LOG_FLAGS, "-cp", classpath(), "kafka.Kafka"]
 
-    def format(self) -> None:
-        options = ["-t", self.cluster_id, "--initial-controllers", self.initial_controllers]
-        for node in self.nodes.values():
-            self._tools.check("kafka-storage", "format", *options, "-c", str(node.properties_file))
+    def format_node(self, node: ClusterNode, *options: str) -> None:
+        self._tools.check("kafka-storage", "format", "-t", self.cluster_id, *options, "-c", str(node.properties_file))
 
 
 def free_port_pairs(count: int) -> list[int]:
     """Ports whose thousandth successors are free as well."""
     found: list[int] = []
+    if not count:
+        return found
     candidates = free_ports(500)
     random.shuffle(candidates)
     taken = set(candidates)
