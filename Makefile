@@ -11,7 +11,7 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test sim oracle bench bench-cluster run messages clean
+.PHONY: check setup format lint types layers fast test sim oracle chaos bench bench-cluster run messages clean
 
 check: format lint types layers fast
 
@@ -55,6 +55,10 @@ sim: $(READY)
 # Apache Kafka itself as the judge: its tools drive our node and read our files. Needs Java and Maven.
 oracle: $(READY)
 	@$(BIN)/pytest -q -m oracle
+
+# Three real nodes under clients, killed and stopped: `make chaos CHAOS="--kills 50 --pauses 50 --java"`.
+chaos: $(READY)
+	@$(BIN)/python -m tests.cluster.chaos $(CHAOS)
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks

@@ -58,6 +58,7 @@ SETTINGS = {
     "replica.fetch.max.bytes": "131072",
 }
 BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
+ISR_SHRINKS = "kafka_server_replicamanager_isrshrinks_total"
 UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
 FOLLOWER_LAG = "kafka_cluster_partition_followerlag"
 APPLIED = "kafka_server_broker_metadata_metrics_last_applied_record_offset"
@@ -246,16 +247,17 @@ def test_a_follower_that_lags_leaves_and_comes_back(cluster: LaidOut, name: str)
     committing with the rest; the follower keeps pulling, catches up, and is added again."""
     topic = create(cluster, name, (1, 2, 3), min_insync_replicas="2")
     write(cluster, topic, b"by three")
-    assert metric(cluster, 1, UNDER_REPLICATED) == 0
+    eventually(lambda: metric(cluster, 1, UNDER_REPLICATED) == 0 or None, "no partition under-replicated")
+    shrinks = metric(cluster, 1, ISR_SHRINKS)
     cluster.pause(3)
     began = time.monotonic()
     with at(cluster, 1) as client:
         # Nothing is committed without it while it counts; the answer comes when it does not any more.
         assert client.produce(topic, batch(b"by two"), acks=ALL, timeout_ms=20_000).error_code == 0
-        took = time.monotonic() - began
-        assert 0.9 <= took < 2.4
-        assert sorted(each.node_id for each in cluster.metadata().brokers) == [1, 2, 3]  # Slow, but not dead.
+        assert time.monotonic() - began > 0.5
         cluster.wait_in_sync(name, [1, 2])
+        # Its leader had it removed, for being slow; the controller has not, for being dead.
+        assert metric(cluster, 1, ISR_SHRINKS) > shrinks
         assert client.fetch(topic, 0).high_watermark == 2
         # The figures to watch: how many partitions miss a replica, and how far behind it is.
         assert metric(cluster, 1, UNDER_REPLICATED) >= 1
@@ -392,7 +394,7 @@ def test_a_stalled_follower_does_not_slow_acks_1(cluster: LaidOut, name: str) ->
     seconds()
     flowing: list[float] = []
     stalled: list[float] = []
-    for _ in range(4):
+    for _ in range(6):
         flowing.append(seconds())
         cluster.pause(3)
         stalled.append(seconds())
