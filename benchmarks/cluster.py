@@ -164,6 +164,37 @@ LATENCY = Case(
 )
 
 
+def _stalled_follower(side: Side, topic: str) -> Sample:
+    """acks=1 with all replicas copying, and with a follower that stands still: what replication takes from writes."""
+    nodes = _cluster(side)
+    leader = nodes.cluster.leader_of(topic)
+    shape = Batches.filling(16 * KB, KB).options()
+    bounded: Mapping[str, float] = {"acks": 1, "seconds": 1, "max_bytes": RUN_BYTES / 4}
+    load.run("produce", port=leader.port, topic=topic, **bounded, **shape)
+    nodes.wait_in_sync(topic)
+    flowing = load.run("produce", port=leader.port, topic=topic, **bounded, **shape)
+    nodes.wait_in_sync(topic)
+    follower = next(node for node in nodes.cluster.nodes.values() if node is not leader)
+    follower.pause()
+    try:
+        stalled = load.run("produce", port=leader.port, topic=topic, **bounded, **shape)
+    finally:
+        follower.resume()
+    nodes.wait_in_sync(topic)
+    return Sample(values=(stalled["mb_s"], stalled["mb_s"] / flowing["mb_s"]))
+
+
+STALLED_FOLLOWER = Case(
+    title="produce 1 KB, acks=1, while a follower stands still",
+    metrics=(
+        Metric(unit="MB/s"),
+        Metric(name="against all of them copying", unit="×", bar=0.9, of_itself=True),
+    ),
+    measure=_stalled_follower,
+    group="throughput",
+)
+
+
 # Faults.
 
 
@@ -364,6 +395,7 @@ def all_cases() -> list[Case]:
             group="start",
         ),
         *(throughput(size, batch) for size in (100, KB) for batch in (16 * KB, 64 * KB)),
+        STALLED_FOLLOWER,
         LATENCY,
         Case(
             title="memory of three nodes, loaded (PSS)",

@@ -99,6 +99,7 @@ class Cluster:
     def __init__(self, directory: Path, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
         runtime = system_runtime(durable=False)
         plan = make_plan(runtime, data=str(directory), host="127.0.0.1", port=0, nodes=nodes)
+        self.directory = directory
         self.nodes: dict[int, NodeProcess] = {}
         for node_id, config in configure(plan, {**QUICK, **(settings or {})}).items():
             settle(runtime, plan, config)

@@ -51,6 +51,7 @@ class LaidOut(Cluster):
         cluster_id = uuid_to_text(random_uuid(runtime.random))
         initial = ",".join(f"{each}@{HOST}:{controller_port[each]}:{directory_id[each]}" for each in voters)
         servers = ",".join(f"{HOST}:{controller_port[each]}" for each in voters)
+        self.directory = directory
         self.nodes: dict[int, NodeProcess] = {}
         self.data: dict[int, Path] = {}
         self.brokers = [plan.node_id for plan in plans if BROKER in plan.roles]

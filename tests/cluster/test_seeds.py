@@ -19,7 +19,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from ottla.errors import ErrorCode
-from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.create_topics_request import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse
 from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -54,9 +55,11 @@ SETTINGS = {
     "broker.session.timeout.ms": "2500",
     "broker.heartbeat.interval.ms": "300",
     "replica.fetch.wait.max.ms": "100",
-    "replication.quota.window.num": "3",
+    "replica.fetch.max.bytes": "131072",
 }
 BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
+UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
+FOLLOWER_LAG = "kafka_cluster_partition_followerlag"
 APPLIED = "kafka_server_broker_metadata_metrics_last_applied_record_offset"
 
 
@@ -81,6 +84,35 @@ def cluster(whole: LaidOut) -> Iterator[LaidOut]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic's name, made from the test's."""
     return re.sub(r"\W+", "-", request.node.name.removeprefix("test_")).strip("-")[:80]
+
+
+# Replicas.
+
+
+def test_a_broker_holds_at_most_one_replica_of_a_partition(cluster: LaidOut, name: str) -> None:
+    """The unit of replication is the partition, and every replica of one is on another broker: three brokers cannot
+    hold four, and no broker two."""
+    too_many = CreatableTopic(name=name, num_partitions=1, replication_factor=4)
+    twice = CreatableTopic(name=f"{name}-twice", num_partitions=-1, replication_factor=-1)
+    twice.assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1, 2])]
+    answer = cluster.ask(CreateTopicsRequest(topics=[too_many, twice], timeout_ms=5000), CreateTopicsResponse)
+    assert {each.name: each.error_code for each in answer.topics} == {
+        name: ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"{name}-twice": ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    }
+
+
+def test_only_the_leader_takes_writes(cluster: LaidOut, name: str) -> None:
+    """One leader a partition, and all writes go there: who asks a follower is sent away, and what the leader took is
+    soon on all replicas, the same to the byte."""
+    topic = create(cluster, name, (2, 1, 3))
+    for follower in (1, 3):
+        with at(cluster, follower) as client:
+            assert client.produce(topic, batch(b"x")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    write(cluster, topic, *numbered(0, 20))
+    copies = [(cluster.data[each] / f"{name}-0" / f"{0:020d}.log").read_bytes() for each in BROKERS]
+    assert len(copies[0]) > 0
+    assert copies[0] == copies[1] == copies[2]
 
 
 # No record that was acknowledged is lost.
@@ -214,6 +246,7 @@ def test_a_follower_that_lags_leaves_and_comes_back(cluster: LaidOut, name: str)
     committing with the rest; the follower keeps pulling, catches up, and is added again."""
     topic = create(cluster, name, (1, 2, 3), min_insync_replicas="2")
     write(cluster, topic, b"by three")
+    assert metric(cluster, 1, UNDER_REPLICATED) == 0
     cluster.pause(3)
     began = time.monotonic()
     with at(cluster, 1) as client:
@@ -224,8 +257,13 @@ def test_a_follower_that_lags_leaves_and_comes_back(cluster: LaidOut, name: str)
         assert sorted(each.node_id for each in cluster.metadata().brokers) == [1, 2, 3]  # Slow, but not dead.
         cluster.wait_in_sync(name, [1, 2])
         assert client.fetch(topic, 0).high_watermark == 2
+        # The figures to watch: how many partitions miss a replica, and how far behind it is.
+        assert metric(cluster, 1, UNDER_REPLICATED) >= 1
+        assert metric(cluster, 1, FOLLOWER_LAG, topic=name, partition="0", replica="3") == 1
         cluster.resume(3)
         cluster.wait_in_sync(name, [1, 2, 3])
+        eventually(lambda: metric(cluster, 1, UNDER_REPLICATED) == 0 or None, "no partition under-replicated")
+        assert metric(cluster, 1, FOLLOWER_LAG, topic=name, partition="0", replica="3") == 0
     assert cluster.bytes_of(3, name) == cluster.bytes_of(1, name)
 
 
@@ -322,6 +360,15 @@ def test_acks_are_none_one_or_all(cluster: LaidOut, name: str) -> None:
         for acks in (2, 3, -2):
             assert client.produce(topic, batch(b"x"), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
         assert client.list_offset(topic, LATEST).offset == 0
+
+
+def test_acks_0_is_not_answered(cluster: LaidOut, name: str) -> None:
+    """With acks=0 the producer does not wait at all: there is no answer, and the record is there all the same."""
+    topic = create(cluster, name, (1, 2, 3))
+    with at(cluster, 1) as client:
+        client.send(client.produce_request(topic, batch(b"x"), acks=0), 13)
+        # Answers come in order: the first that comes is that of the next request.
+        eventually(lambda: client.list_offset(topic, LATEST).offset == 1 or None, "the record")
 
 
 @pytest.mark.slow
@@ -477,7 +524,8 @@ def test_a_throttle_holds_its_rate(cluster: LaidOut, name: str, side: str) -> No
 def test_a_consumer_reads_from_the_follower_in_its_rack(cluster: LaidOut, name: str) -> None:
     """With replica.selector.class set, a consumer reads from the replica nearest to it, and there too only up to the
     high watermark."""
-    topic = create(cluster, name, (1, 2, 3), min_insync_replicas="2")
+    # All three, so that nothing is committed without the third, however long it is gone.
+    topic = create(cluster, name, (1, 2, 3), min_insync_replicas="3")
     values = [b"x" * 1000 + b"%d" % number for number in range(100)]
     for value in values:
         write(cluster, topic, value)

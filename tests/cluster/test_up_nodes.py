@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.cluster.harness import QUICK
+from tests.oracle.apache_kafka import free_ports
 
 READY = re.compile(r"ready: ((?:127\.0\.0\.1:\d+,){2}127\.0\.0\.1:\d+) in [\d.]+ s")
 
@@ -160,9 +161,9 @@ def test_ports_are_those_that_were_promised(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_one_sentence_and_leaves_nothing_running(tmp_path: Path) -> None:
     with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
+        port = free_ports(1)[0]
+        holder.bind(("127.0.0.1", port))
         holder.listen()
-        port = holder.getsockname()[1]
         running = Up(tmp_path, port=port - 1)
         assert running.wait() == 1
     lines = running.log.read_text().splitlines()

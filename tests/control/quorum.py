@@ -18,7 +18,7 @@ from ottla.broker.control.format import FormatOptions, format_node
 from ottla.client.peer import PeerLost
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import LogManager
+from ottla.log import LogConfig, LogManager
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import SUPPORTED_FEATURES
 from ottla.metadata.images import Endpoint, MetadataImage
@@ -141,14 +141,16 @@ class Cluster:
         brokers: tuple[int, ...] = (),
         joining: tuple[int, ...] = (),
         combined: bool = True,
+        static: bool = False,
         segment_bytes: int | None = None,
         **properties: str,
     ) -> None:
         """`brokers` are ids of nodes that are brokers alone, `joining` of controllers that are no voters yet; voters
-        are brokers too if they are `combined`."""
+        are brokers too if they are `combined`, and fixed by configuration if they are `static`."""
         self.voters = range(1, voters + 1)
         self.joining = joining
         self.combined = combined
+        self.static = static
         self.segment_bytes = segment_bytes
         self.properties = properties
         self.clock = LoopClock()
@@ -170,7 +172,7 @@ class Cluster:
             {
                 "process.roles": roles,
                 "node.id": str(node_id),
-                "controller.quorum.bootstrap.servers": ",".join(f"memory:{9300 + voter}" for voter in self.voters),
+                **self._quorum,
                 "listeners": listeners[roles],
                 "controller.listener.names": "CONTROLLER",
                 "log.dirs": "/data",
@@ -178,12 +180,18 @@ class Cluster:
             }
         )
 
+    @property
+    def _quorum(self) -> dict[str, str]:
+        if self.static:
+            return {"controller.quorum.voters": ",".join(f"{voter}@memory:{9300 + voter}" for voter in self.voters)}
+        return {"controller.quorum.bootstrap.servers": ",".join(f"memory:{9300 + voter}" for voter in self.voters)}
+
     def format(self, node_id: int, cluster_id: str = "a-cluster-of-many-nodes") -> None:
         disk = self.disks[node_id] = FaultyDisk()
         voters = ",".join(f"{n}@memory:{9300 + n}:{DIRECTORY_IDS[n - 1]}" for n in self.voters)
         options = FormatOptions(
             cluster_id=cluster_id,
-            initial_controllers=voters if node_id in self.voters else None,
+            initial_controllers=voters if node_id in self.voters and not self.static else None,
             no_initial_controllers=node_id in self.joining,
         )
         random = Random(node_id)
@@ -318,6 +326,7 @@ class PlaneNode:
         if cluster.segment_bytes is not None:
             log_config = replace(log_config, segment_bytes=cluster.segment_bytes, file_delete_delay_ms=0)
         self.log = self.manager.load_metadata_log("/data", log_config, now_ms)
+        self.manager.load(lambda topic: LogConfig(), now_ms)
         self.timers = TimerWheel(cluster.clock)
         endpoints = [Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_controller_listeners]
         self.plane = ControlPlane(
@@ -344,10 +353,13 @@ class PlaneNode:
     async def start(self) -> None:
         self.plane.load()
         await self.plane.start()
-        await self.plane.join([Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_broker_listeners])
+        await self.plane.join(
+            [Endpoint(e.name, e.host, e.port, 0) for e in self.config.advertised_broker_listeners],
+            previous_broker_epoch=self.manager.previous_broker_epoch,
+        )
 
-    async def stop(self) -> None:
-        await self.plane.stop()
+    async def stop(self, *, hand_over: bool = True) -> None:
+        await self.plane.stop(hand_over=hand_over)
         self.manager.close(self.cluster.clock.wall_ms(), self.plane.broker_epoch)
         self._end()
 

@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
-from ottla.errors import ErrorCode, StartupError
+from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.raft.roles import Follower, Leader
 from ottla.wire.messages.add_raft_voter_request import AddRaftVoterRequest, Listener
 from ottla.wire.messages.add_raft_voter_response import AddRaftVoterResponse
 from ottla.wire.messages.remove_raft_voter_request import RemoveRaftVoterRequest
 from ottla.wire.messages.remove_raft_voter_response import RemoveRaftVoterResponse
+from ottla.wire.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.update_features_response import UpdateFeaturesResponse
 from tests.control.quorum import Cluster, PlaneNode, play, topics
 
 
@@ -239,6 +241,74 @@ def test_a_node_that_has_all_there_is_starts_though_nothing_more_is_decided() ->
         await late.stop()
         (back,) = await asyncio.wait_for(cluster.start(late.node_id), 10)
         assert topics(back.image) == ["a"]
+        await cluster.stop()
+
+    play(story)
+
+
+def test_a_controller_may_add_itself() -> None:
+    async def story() -> None:
+        cluster = Cluster(voters=1, joining=(2, 3), controller_quorum_auto_join_enable="true")
+        await cluster.start()
+        for _ in range(300):
+            if cluster.running[1].plane.raft.machine.voters.latest.ids == (1, 2, 3):
+                break
+            await asyncio.sleep(0.1)
+        assert cluster.running[1].plane.raft.machine.voters.latest.ids == (1, 2, 3)
+        await cluster.running[1].crash()
+        active = await cluster.new_active()
+        assert await active.create("without-the-first") == [0]
+        await cluster.stop()
+
+    play(story)
+
+
+def test_a_quorum_by_configuration_learns_to_change() -> None:
+    """kraft.version is raised from 0 to 1: from then on voters have directories, and can be removed."""
+
+    async def story() -> None:
+        cluster = Cluster(voters=3, static=True)
+        nodes = await cluster.start()
+        assert all(node.plane.raft.machine.kraft_version == 0 for node in nodes)
+        request = UpdateFeaturesRequest(
+            feature_updates=[FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)]
+        )
+        for _ in range(100):
+            # The leader learns the directories of the others before it can write them down.
+            try:
+                await cluster.active.plane.channel.send(request, UpdateFeaturesResponse)
+                break
+            except KafkaError:
+                await asyncio.sleep(0.1)
+        await cluster.converge()
+        for node in nodes:
+            machine = node.plane.raft.machine
+            assert machine.kraft_version == 1
+            assert {voter.key for voter in machine.voters.latest.voters} == {n.plane.raft.machine.local for n in nodes}
+        follower = next(node for node in nodes if not node.plane.is_active_controller)
+        assert await remove(cluster, follower) == 0
+        assert await cluster.active.create("after") == [0]
+        await cluster.stop()
+
+    play(story)
+
+
+def test_a_cluster_that_stopped_as_a_whole_is_back_at_once() -> None:
+    """Nothing was handed over, so every broker is still registered, and alive as far as anybody knows; but each can
+    prove that it stopped in good order."""
+
+    async def story() -> None:
+        cluster = Cluster()
+        nodes = await cluster.start()
+        await cluster.active.create("kept")
+        epochs = {node.node_id: node.plane.broker_epoch for node in nodes}
+        for node in nodes:
+            await node.stop(hand_over=False)
+        began = asyncio.get_running_loop().time()
+        back = await cluster.start()
+        assert asyncio.get_running_loop().time() - began < 5, "no session has to run out"
+        assert all(node.plane.broker_epoch > epochs[node.node_id] for node in back)
+        assert topics(cluster.active.image) == ["kept"]
         await cluster.stop()
 
     play(story)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ottla.model import TopicPartition
@@ -10,7 +12,9 @@ from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.disk import FileNode
+from ottla.sim.faults import KINDS
 from ottla.sim.history import EndOffset, History, Outcome, Poll, Read, Send
+from ottla.sim.mutations import MUTATIONS
 
 PLACE = TopicPartition("t", 0)
 
@@ -168,3 +172,8 @@ def test_two_leaders_of_an_epoch() -> None:
     ledger.lead(3, 1)
     with pytest.raises(Violation, match="A12"):
         ledger.lead(3, 2)
+
+
+def test_the_page_about_the_simulator_knows_every_fault_and_mutation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    assert [name for name in (*KINDS, *MUTATIONS) if name not in page] == []

@@ -84,7 +84,10 @@ class ClusterControl:
                 f"This is cluster {self._settings.cluster_id}, but the broker belongs to {request.cluster_id}.",
             )
         same = existing is not None and existing.incarnation_id == request.incarnation_id
-        if existing is not None and not same and self._sessions.is_valid(broker_id, now_ms):
+        # The proof of a clean shutdown also proves that the former incarnation is gone, though nobody was told: a
+        # cluster that stopped as a whole need not wait for the sessions of its former self.
+        gone = existing is not None and existing.epoch == request.previous_broker_epoch
+        if existing is not None and not same and not gone and self._sessions.is_valid(broker_id, now_ms):
             raise KafkaError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"Another broker with id {broker_id} is alive in this cluster."
             )

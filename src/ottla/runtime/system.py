@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import resource
@@ -49,18 +50,25 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+FREE_PORTS = range(10_000, 32_000)
+"""Below those that systems hand to clients: one of those could be taken between being found and being listened on."""
+
+
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports that nobody listens on just now, all different."""
-    sockets: list[socket.socket] = []
-    try:
-        for _ in range(count):
-            sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-            sockets.append(sock)
-            sock.bind((host, 0))
-        return [int(sock.getsockname()[1]) for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
+    """Ports that nobody listens on just now, all different. Raises `OSError` where the host cannot be listened on."""
+    found: list[int] = []
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+    for port in random.SystemRandom().sample(FREE_PORTS, 1000):
+        with socket.socket(family) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                sock.bind((host, port))
+                found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(errno.EADDRINUSE, "no port is free")
 
 
 def process_age_seconds() -> float:

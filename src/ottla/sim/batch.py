@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -38,6 +39,10 @@ def run_job(job: Job) -> Result:
             return run_seed(job.seed, job.mode, nodes=job.nodes, seconds=job.seconds)
     finally:
         gc.enable()
+        with warnings.catch_warnings():
+            # What nodes had begun, or were about to begin, when they died or the simulation ended.
+            warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
+            gc.collect()
 
 
 def run_jobs(jobs: list[Job], processes: int) -> Iterator[Result]:

@@ -8,6 +8,7 @@ more: its loop is dead, and so are its ways to disk and network.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -329,14 +330,21 @@ class Cluster:
         for machine in self.machines.values():
             if machine.process is not None:
                 machine._bury(machine.process)
+        bury(self.scheduler.world.kill())
         for _, tasks in self.graveyard:
-            for task in tasks:
-                coroutine = task.get_coro()
-                try:
-                    coroutine.close()
-                except BaseException:
-                    continue  # It has no disk and no network to do anything with.
+            bury(tasks)
         self.graveyard.clear()
+
+
+def bury(tasks: list[asyncio.Task[Any]]) -> None:
+    """End tasks of loops that are dead: their `finally` blocks run now, and find nothing that they could change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for task in tasks:
+            try:
+                task.get_coro().close()
+            except BaseException:
+                continue  # It has no loop, no disk and no network to do anything with.
 
 
 def _properties(plan: MachinePlan, bootstrap: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from ottla.controller.controller import METHODS, Controller
 from ottla.controller.generated import Generated
 from ottla.controller.requester import ANYBODY, Requester
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.records import MetadataRecord
 from ottla.metadata.state import MetadataBatch, MetadataState
 from ottla.runtime.seams import Clock
@@ -120,6 +121,8 @@ class ControllerDriver:
     def submit_request(self, request: Message, requester: Requester = ANYBODY) -> asyncio.Future[Message]:
         """As `submit`, for one of the wire's requests."""
         name = METHODS.get(type(request).__name__)
+        if name == "update_features":
+            return self.submit(lambda active, now_ms: self._update_features(active, request, now_ms, requester))
 
         def operation(controller: Controller, now_ms: int) -> Generated[Message]:
             if name is None:
@@ -130,6 +133,23 @@ class ControllerDriver:
             return generated
 
         return self.submit(operation)
+
+    def _update_features(
+        self, controller: Controller, request: Message, now_ms: int, requester: Requester
+    ) -> Generated[Message]:
+        """kraft.version is among the features, but the quorum's own: it is raised with the rest or not at all."""
+        from ottla.wire.messages.update_features_request import UpdateFeaturesRequest
+
+        assert isinstance(request, UpdateFeaturesRequest)
+        machine = self._raft.machine
+        wanted = {update.feature: update.max_version_level for update in request.feature_updates}
+        level = wanted.get(KRAFT_VERSION, machine.kraft_version)
+        upgrades = level > machine.kraft_version
+        controller.on_quorum(machine.voters.latest.ids, level if upgrades else machine.kraft_version)
+        generated = controller.update_features(request, now_ms, requester)
+        if upgrades:
+            self._raft.upgrade_kraft_version(level, self._epoch, validate_only=request.validate_only)
+        return cast("Generated[Message]", generated)
 
     def _require_active(self) -> Controller:
         # The machine knows first that its leadership is over; this driver hears of it when the new epoch is durable.

@@ -218,6 +218,10 @@ class RaftDriver:
         """Take part in the quorum, or watch it. Raises `StartupError`, `DiskError`."""
         self._check_voters()
         stored = await self._runtime.offload.run(self._store.read)
+        # What recovery found counts as ours from now on, so it must be here to stay.
+        await self._flush_to(self.log.log_end_offset)
+        if self._failure is not None:
+            raise self._failure
         self._on(self._machine.on_start(stored=stored, now_ms=self._now_ms()))
         self._started.set()
 
@@ -300,9 +304,7 @@ class RaftDriver:
             case AppendFetched():
                 return self._append_fetched(effect)
             case TruncateTo():
-                assert effect.offset >= self.log.high_watermark, "what is committed is never truncated"
-                self._log.truncate_to(effect.offset)
-                self._on(self._machine.on_truncated(self.log.log_end_offset, self._now_ms()))
+                return self._truncate(effect.offset)
             case WriteSnapshotChunk():
                 write = partial(self._log.snapshots.write_part, effect.snapshot_id, effect.position, effect.data)
                 return self._off_the_loop(write)
@@ -385,6 +387,24 @@ class RaftDriver:
         if self._failure is None:
             self._on(self._machine.on_fetched_appended(self.log.log_end_offset, self._now_ms()))
 
+    def _truncate(self, offset: int) -> Coroutine[object, object, None] | None:
+        assert offset >= self.log.high_watermark, "what is committed is never truncated"
+        if self._flushing is not None:
+            return self._truncate_after_flush(offset)
+        self._log.truncate_to(offset)
+        self._on(self._machine.on_truncated(self.log.log_end_offset, self._now_ms()))
+        return None
+
+    async def _truncate_after_flush(self, offset: int) -> None:
+        """A flush that ended later would vouch for what is not there any more."""
+        await self._end_of_flush()
+        if self._failure is None:
+            self._truncate(offset)
+
+    async def _end_of_flush(self) -> None:
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
     async def _install(self, snapshot: SnapshotId) -> None:
         store = self._log.snapshots
 
@@ -398,8 +418,7 @@ class RaftDriver:
             _log.warning("a snapshot that was fetched is of no use: %s", error)
             self._on(self._machine.on_snapshot_rejected(snapshot, self._now_ms()))
             return
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
+        await self._end_of_flush()
         store.on_added(snapshot, size)
         self._log.restart_after(snapshot, self._runtime.clock.wall_ms())
         for old in store.forget_before(snapshot.end_offset):
@@ -530,9 +549,10 @@ class RaftDriver:
                 f"controller.quorum.bootstrap.servers, or format this node for that cluster"
             )
 
-    def update_endpoints(self, endpoints: tuple[VoterEndpoint, ...]) -> None:
-        """Let the quorum know where this node's controller listens now."""
-        self._on(self._machine.on_endpoints(endpoints, self._now_ms()))
+    def upgrade_kraft_version(self, level: int, epoch: int, *, validate_only: bool) -> None:
+        """Raise kraft.version, as the leader of `epoch`. Raises `KafkaError`."""
+        now_ms = self._now_ms()
+        self._on(self._machine.upgrade_kraft_version(level, epoch=epoch, validate_only=validate_only, now_ms=now_ms))
 
     def on_snapshot_taken(self, snapshot: SnapshotId) -> None:
         self._machine.on_snapshot_taken(snapshot)

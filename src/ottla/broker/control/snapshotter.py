@@ -92,6 +92,10 @@ class Snapshotter:
 
         before = self._raft.log.size_bytes()
         size = await self._runtime.offload.run(work)
+        if snapshot.end_offset < self._raft.log.log_start_offset:
+            # A newer one was fetched meanwhile, and the log begins with that.
+            await self._runtime.offload.run(partial(store.remove, snapshot))
+            return snapshot
         store.on_added(snapshot, size)
         self._last_offset, self._last_ms = offset, now_ms
         await self._clean(now_ms)
@@ -106,7 +110,7 @@ class Snapshotter:
             oldest, following = list(store.sizes)[:2]
             if not await self._is_too_much(oldest, now_ms):
                 break
-            if following.end_offset > log.high_watermark or next(iter(store.sizes)) != oldest:
+            if following.end_offset > log.high_watermark or list(store.sizes)[:2] != [oldest, following]:
                 return
             try:
                 # The log first: a snapshot must not go while the log still begins with it.
