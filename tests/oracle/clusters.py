@@ -1,8 +1,8 @@
 """Clusters of real processes, ours and Apache Kafka's, as one kind of thing: formatted, started, killed, asked, ended.
 
-Every node is broker and controller in one, has its own directory and process group, and is known by its node id. Both
-kinds read the very same properties, so that what differs between them is the server alone. Driven by the benchmarks of
-clusters and by tests that hold the two beside each other.
+Every node has its own directory and process group, is known by its node id, and is broker and controller in one unless
+other roles are asked for. Both kinds read the very same properties, so that what differs between them is the server
+alone. Driven by the benchmarks of clusters and by tests that hold the two beside each other.
 """
 
 from __future__ import annotations
@@ -124,11 +124,18 @@ class ClusterNode:
 
 
 class Cluster:
-    """`size` nodes that know one another. Use it as a context manager, or call `end`."""
+    """`size` nodes, all with the same roles, that know one another. Use it as a context manager, or call `end`."""
 
     name = "a cluster"
 
-    def __init__(self, directory: Path, *, size: int = 3, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        size: int = 3,
+        roles: str = "broker,controller",
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
         ports = free_port_pairs(size)
         self.cluster_id = random_cluster_id()
         self.nodes = {
@@ -146,7 +153,7 @@ class Cluster:
             **(overrides or {}),
         }
         for node in self.nodes.values():
-            self._write_properties(node, "broker,controller")
+            self._write_properties(node, roles)
 
     def _write_properties(self, node: ClusterNode, roles: str) -> None:
         places = {
@@ -287,11 +294,12 @@ class OttlaCluster(Cluster):
         directory: Path,
         *,
         size: int = 3,
+        roles: str = "broker,controller",
         overrides: Mapping[str, str] | None = None,
         command: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(directory, size=size, overrides=overrides)
+        super().__init__(directory, size=size, roles=roles, overrides=overrides)
         self._command = list(command) or ottla_command()
         self._environment = environment or {}
 

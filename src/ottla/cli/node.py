@@ -8,6 +8,7 @@ from pathlib import Path
 from ottla.broker.node import Node
 from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings, read_properties
+from ottla.config.node import NodeConfig
 from ottla.runtime.system import system_runtime
 
 _log = logging.getLogger(__name__)
@@ -20,10 +21,12 @@ def run_node(properties: Path, settings: list[str], log_level: str) -> None:
         _log.warning("%s", warning)
     runtime = system_runtime()
     try:
-        serve(config, runtime, _on_ready)
+        serve(config, runtime, lambda node: _on_ready(node, config))
     finally:
         runtime.offload.close()
 
 
-def _on_ready(node: Node) -> None:
-    print(f"ready: {node.bootstrap}", flush=True)
+def _on_ready(node: Node, config: NodeConfig) -> None:
+    # A node that is a controller alone has nothing for clients; then its own listener is what there is to say.
+    controllers = (f"{each.name}://{each.host}:{each.port}" for each in config.advertised_controller_listeners)
+    print(f"ready: {node.bootstrap or ','.join(controllers)}", flush=True)
