@@ -11,7 +11,7 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test sim oracle chaos bench bench-cluster run messages clean
+.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster run messages clean
 
 check: format lint types layers fast
 
@@ -40,13 +40,17 @@ layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
 fast: $(READY)
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not oracle"
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not long and not oracle"
 
 test: $(READY) lint types layers
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not oracle"
-	@OTTLA_PURE=1 $(BIN)/pytest -q -n $(WORKERS) -m "not oracle and not slow" $(USES_NATIVE)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not oracle and not long"
+	@OTTLA_PURE=1 $(BIN)/pytest -q -n $(WORKERS) -m "not oracle and not slow and not long" $(USES_NATIVE)
 	@$(BIN)/ottla sim --seeds 0-69 --mode safety --jobs $(WORKERS)
 	@$(BIN)/ottla sim --seeds 0-39 --mode liveness --jobs $(WORKERS)
+
+# Minutes of what `make test` does in seconds: many more seeds and histories, and every historic bug put back and caught.
+long: $(READY)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "long and not oracle"
 
 # Seeds of the simulator, in parallel. What has passed with this build is not run again.
 sim: $(READY)

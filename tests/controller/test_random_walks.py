@@ -389,7 +389,7 @@ def test_a_walk(seed: int, elr: bool) -> None:
     assert snapshot == walk.acting.image, "B21: a snapshot says all of it"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("elr", [True, False], ids=["elr", "no-elr"])
 @pytest.mark.parametrize("hundred", range(5))
 def test_many_walks(hundred: int, elr: bool) -> None:

@@ -309,7 +309,7 @@ LeaderMachine.TestCase.settings = settings(max_examples=150, stateful_step_count
 TestLeaderMachine = LeaderMachine.TestCase
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_more_histories() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 

@@ -55,13 +55,13 @@ def test_a_voter_that_lost_its_disk_is_another_until_it_is_added_again() -> None
     assert counts["disk lost"] > 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_many_seeds(size: int) -> None:
     simulate(range(10_000, 11_000), size)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_seeds_of_other_kinds() -> None:
     simulate(range(20_000, 20_300), 3, kraft_version=0)
     simulate(range(30_000, 30_300), 3, disk_loss=True)

@@ -9,7 +9,7 @@ from ottla.sim.mutations import MUTATIONS, Mutation, mutated
 from ottla.sim.options import Mode
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=lambda mutation: mutation.name)
 def test_a_historic_bug_is_caught(mutation: Mutation) -> None:
     for seed in range(mutation.seeds):

@@ -60,7 +60,7 @@ def test_a_node_alone_keeps_its_promises() -> None:
     assert summary.counts["unclean restarts"] > 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.value)
 def test_clusters_keep_their_promises(mode: Mode) -> None:
     summary = Summary()
