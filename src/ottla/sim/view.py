@@ -12,7 +12,7 @@ from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
 from ottla.log import files
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
-from ottla.model import TopicPartition, Uuid, uuid_from_text
+from ottla.model import ZERO_UUID, TopicPartition, Uuid, uuid_from_text
 from ottla.sim.disk import FileNode
 
 DATA = "/data"
@@ -130,15 +130,22 @@ def quorum_is_whole(cluster: Cluster) -> bool:
     return False
 
 
-def voters(cluster: Cluster) -> tuple[int, ...]:
-    """The voters of the quorum, as the newest of those who run know them."""
-    newest: tuple[int, tuple[int, ...]] = (-1, ())
+def voters(cluster: Cluster) -> dict[int, bool]:
+    """The voters of the quorum, as the newest of those who run know them, and whether each still has the disk that made
+    it one (B12): with another disk it is somebody else until it has been added again."""
+    known, newest = None, -1
     for machine in cluster.machines.values():
         node = machine.node
         if node is not None and node._control is not None:
             raft = node._control.raft
-            newest = max(newest, (raft.log.log_end_offset, raft.machine.voters.latest.ids))
-    return newest[1] or tuple(machine.id for machine in cluster.controllers)
+            if raft.log.log_end_offset > newest:
+                known, newest = raft.machine.voters.latest, raft.log.log_end_offset
+    if known is None or not len(known):
+        return {machine.id: True for machine in cluster.controllers}
+    return {
+        voter.key.id: voter.key.directory_id in (ZERO_UUID, metadata_directory_id(cluster.machines[voter.key.id]))
+        for voter in known.voters
+    }
 
 
 def uncommitted_voters(machine: Machine) -> bool:

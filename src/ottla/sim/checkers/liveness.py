@@ -24,7 +24,7 @@ def choose_core(cluster: Cluster, places: list[TopicPartition], min_isr: int, ra
     for machine in machines:
         core.append(machine)
         ids = {each.id for each in core}
-        if len(ids & set(voters)) <= len(voters) // 2:
+        if sum(intact and voter in ids for voter, intact in voters.items()) <= len(voters) // 2:
             continue
         for place in places:
             partition = image.partition(*place)
