@@ -19,10 +19,16 @@ from tests.wire.strategies import messages
 from .canary import batch_of
 from .harness import VICTIM_TOPIC
 
+UNREGISTER_BROKER = 64
+"""Whoever asks for it with the number of the very node that is tried gets what he asked for: it is gone."""
+
 SERVED = [
-    (key, version) for key in sorted(HANDLERS) for version in range(APIS[key].first_version, APIS[key].last_version + 1)
+    (key, version)
+    for key in sorted(HANDLERS)
+    if key != UNREGISTER_BROKER
+    for version in range(APIS[key].first_version, APIS[key].last_version + 1)
 ]
-"""Every API that the node serves, in every version."""
+"""Every API that the node serves, but one, in every version."""
 
 
 @cache
