@@ -1,0 +1,56 @@
+"""What a shard answers when it is asked or told something: records to write, a response, and effects.
+
+The driver replays the records, appends them as one batch, and lets the response and every `Answer` leave when the batch
+is committed. An outcome without records still waits for what was written before it: a response must not tell of state
+that may yet be undone. Timers are set and cancelled at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ottla.coordinator.stored import StoredRecord
+from ottla.wire.message import Message
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A request that waited, `token`, is answered now."""
+
+    token: int
+    response: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimer:
+    """Call `on_timer(key)` after `delay_ms`. One timer a key: an earlier one is forgotten."""
+
+    key: tuple[str, ...]
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTimer:
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What only one kind of shard asks for (a transaction's markers, for one) derives from this, and is carried out
+    when the records of its outcome are committed."""
+
+
+AnyEffect = Answer | SetTimer | CancelTimer | Effect
+
+
+@dataclass(slots=True)
+class Outcome(Generic[R]):
+    response: R | None = None
+    """None: the request waits, and an `Answer` with its token follows some time."""
+    records: list[StoredRecord] = field(default_factory=list)
+    effects: list[AnyEffect] = field(default_factory=list)
+    tag: object = None
+    """If set, `on_written(tag, error)` tells the shard how the append of the records ended."""

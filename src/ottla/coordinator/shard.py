@@ -1,0 +1,41 @@
+"""What the driver asks of a shard, whichever kind it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ottla.coordinator.outcome import Outcome
+from ottla.coordinator.stored import StoredRecord
+from ottla.coordinator.timeline import Timeline
+from ottla.errors import ErrorCode
+from ottla.metadata.images import MetadataImage
+
+
+class Shard(Protocol):
+    """The state of one partition of a coordinator's topic. Its requests are methods of its own kind:
+    `shard.some_request(…, now_ms=…) -> Outcome`."""
+
+    @property
+    def timeline(self) -> Timeline: ...
+
+    def replay(self, record: StoredRecord, producer_id: int, producer_epoch: int) -> None:
+        """A record was made, or read. With a producer id it belongs to an open transaction of that producer."""
+        ...
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """A transaction that wrote to this partition has ended."""
+        ...
+
+    def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+        """The partition has been replayed whole, and is served from now on."""
+        ...
+
+    def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+        """Topics, brokers or configs changed. `image` is the newest."""
+        ...
+
+    def on_timer(self, key: tuple[str, ...], now_ms: int) -> Outcome[None]: ...
+
+    def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]:
+        """How the append of an outcome that had a tag ended. After an error its records have been undone already."""
+        ...
