@@ -128,8 +128,9 @@ def test_security_that_is_not_there_is_refused_rather_than_pretended(tmp_path: P
 def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     with running_node(tmp_path):
         pass
-    said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data"), "--set", "node.id=2"))
-    assert "node 1" in said
+    directory = f"log.dirs={tmp_path / 'data' / 'node-1'}"
+    said = one_sentence(ottla("node", str(properties(tmp_path)), "--set", directory, "--log-level", "error"))
+    assert "belongs to node 1, not to node 7" in said
 
 
 def properties(tmp_path: Path) -> Path:
