@@ -31,7 +31,9 @@ def run_up(
     values = parse_settings(settings)
     for key in ("broker.id", "node.id", "process.roles"):
         if key in values:
-            raise StartupError(f"--set {key}: `ottla up` numbers its nodes itself; use `ottla node` with a file for each.")
+            raise StartupError(
+                f"--set {key}: `ottla up` numbers its nodes itself; use `ottla node` with a file for each."
+            )
     runtime = system_runtime(durable=not ephemeral)
     if ephemeral:
         data = tempfile.mkdtemp(prefix="ottla-")
