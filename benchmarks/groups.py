@@ -173,7 +173,7 @@ def _load_million(side: Side, _topic: str) -> Sample:
     node.wait_ready()
     try:
         wide = NewTopic("wide", num_partitions=PARTITIONS, replication_factor=1)
-        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
         admin.create_topics([wide])["wide"].result(_WAIT_S)
         _await_coordinator(node.bootstrap, "wide")
         load.run(
