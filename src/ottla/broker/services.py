@@ -137,6 +137,7 @@ class Services:
         )
         self.logs.cordoned = config.cordoned_log_dirs
         self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
+        self.logs.set_transaction_verification(config.get_bool("transaction.partition.verification.enable"))
 
     async def drain(self) -> None:
         """Wait for what was spawned."""
