@@ -7,7 +7,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogConfig, ProducerStates, snapshots
 from ottla.log.append import AppendInfo
-from ottla.log.producers import MAX_EPOCH, MAX_SEQUENCE
+from ottla.log.producers import KNOWN_OPEN, MAX_EPOCH, MAX_SEQUENCE
 from ottla.records import read_header
 
 from .faulty_disk import FaultyDisk
@@ -219,12 +219,23 @@ def test_a_record_outside_a_transaction_is_refused() -> None:
     log = new_log()
     data = batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True)
     with pytest.raises(KafkaError) as refusal:
-        append(log, data)
+        append(log, data, verification_guard=KNOWN_OPEN)
     assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
     begin_transaction(log, producer_id=1)
     with pytest.raises(KafkaError) as refusal:
         append(log, batch(producer_id=1, producer_epoch=0, sequence=1))
     assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_records_of_a_transaction_come_in_a_request_that_names_it() -> None:
+    """Else whoever may write to the topic could write into the transactions of others."""
+    log = new_log()
+    begin_transaction(log, producer_id=1)
+    for sequence in (0, 1):
+        with pytest.raises(KafkaError) as refusal:
+            append(log, batch(producer_id=1, producer_epoch=0, sequence=sequence, transactional=True))
+        assert refusal.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert log.log_end_offset == 1
 
 
 def test_a_verification_from_before_a_marker_is_of_no_use_after_it() -> None:
@@ -250,7 +261,8 @@ def test_a_fenced_producer_hears_of_its_epoch_before_its_transaction() -> None:
     log = new_log()
     send(log, 0, epoch=3, producer_id=1)
     with pytest.raises(KafkaError) as refusal:
-        append(log, batch(producer_id=1, producer_epoch=2, sequence=0, transactional=True))
+        late = batch(producer_id=1, producer_epoch=2, sequence=0, transactional=True)
+        append(log, late, verification_guard=KNOWN_OPEN)
     assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -292,10 +304,10 @@ def test_a_transaction_of_a_new_epoch_is_verified_though_one_of_the_old_is_open(
     begin_transaction(log, producer_id=1, epoch=0)
     newer = batch(producer_id=1, producer_epoch=1, sequence=0, transactional=True)
     with pytest.raises(KafkaError) as refusal:
-        append(log, newer)
+        append(log, newer, verification_guard=KNOWN_OPEN)
     assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
     guard = log.producers.start_verification(1, 0, 1, NOW)
-    assert guard is not None
+    assert guard is not KNOWN_OPEN
     append(log, newer, verification_guard=guard)
     log.update_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == 0
@@ -310,7 +322,7 @@ def test_a_fenced_producer_is_not_worth_a_verification() -> None:
 
 
 def test_the_marker_before_a_transaction_with_its_own_epoch_leaves_its_verification_alone() -> None:
-    """Version 2: the next transaction may be verified while the marker of the last one, with its epoch, is on its way."""
+    """Version 2: the next one may be verified while the marker of the last, which has its epoch, is on its way."""
     log = new_log()
     begin_transaction(log, producer_id=1, epoch=0)
     guard = log.producers.start_verification(1, 0, 1, NOW, new_epoch_each=True)
@@ -366,6 +378,6 @@ def test_expiry_and_verification_can_be_configured() -> None:
     header = read_header(data)
     from ottla.log import AppendOrigin
 
-    assert states.check(header, 0, AppendOrigin.CLIENT) is None
+    assert states.check(header, 0, AppendOrigin.CLIENT, KNOWN_OPEN) is None
     states.record(header, 0, 0)
     assert states.first_unstable_offset == 0

@@ -60,6 +60,11 @@ class VerificationGuard:
         """Does each transaction of the producer have an epoch of its own (transaction version 2)?"""
 
 
+KNOWN_OPEN = VerificationGuard(0, NO_PRODUCER_EPOCH, 0, False)
+"""In place of a verification where none was needed: the transaction was seen to be open. It is never the guard of one
+that is under way."""
+
+
 class ProducerEntry:
     __slots__ = (
         "batches",
@@ -123,14 +128,21 @@ class ProducerStates:
         guard: VerificationGuard | None = None,
     ) -> BatchMetadata | None:
         """May this data batch be appended? Returns the original if it is a duplicate; raises `KafkaError` if it may
-        not.
+        not. With a `guard` it came in a transactional request.
 
         Nothing that was replicated is refused: the leader decided.
         """
         if origin is AppendOrigin.REPLICATION:
             return None
         entry = self.entries.get(header.producer_id)
+        transactional = header.attributes & _TRANSACTIONAL
         if origin is AppendOrigin.CLIENT:
+            if transactional and guard is None:
+                # Nobody could say whether the client may write under a transactional id that it does not name.
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "Transactional records came without a transactional id.",
+                )
             if header.base_sequence < 0:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD,
@@ -138,7 +150,6 @@ class ProducerStates:
                 )
             if entry is not None and (duplicate := _find_duplicate(entry, header)) is not None:
                 return duplicate
-        transactional = header.attributes & _TRANSACTIONAL
         # The epoch comes before the transaction: a fenced producer must not be told INVALID_TXN_STATE, which is fatal.
         if entry is not None and header.producer_epoch < entry.epoch:
             raise _stale_epoch(header.producer_epoch, entry)
@@ -287,8 +298,8 @@ class ProducerStates:
 
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, new_epoch_each: bool = False
-    ) -> VerificationGuard | None:
-        """Begin, or join, a verification with the coordinator; None if the transaction is known to be open.
+    ) -> VerificationGuard:
+        """Begin, or join, a verification with the coordinator; `KNOWN_OPEN` if there is nothing to ask.
 
         Raises `KafkaError` for a producer that is fenced: the coordinator need not be asked.
         """
@@ -297,7 +308,7 @@ class ProducerStates:
             if epoch < entry.epoch:
                 raise _stale_epoch(epoch, entry)
             if entry.txn_first_offset >= 0 and entry.epoch == epoch:
-                return None
+                return KNOWN_OPEN
         guard = self._guards.get(producer_id)
         if guard is None:
             guard = self._guards[producer_id] = VerificationGuard(sequence, epoch, now_ms, new_epoch_each)
