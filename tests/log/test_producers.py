@@ -260,8 +260,8 @@ def test_while_a_verification_is_under_way_nothing_overtakes_it() -> None:
 def test_a_fenced_producer_hears_of_its_epoch_before_its_transaction() -> None:
     log = new_log()
     send(log, 0, epoch=3, producer_id=1)
+    late = batch(producer_id=1, producer_epoch=2, sequence=0, transactional=True)
     with pytest.raises(KafkaError) as refusal:
-        late = batch(producer_id=1, producer_epoch=2, sequence=0, transactional=True)
         append(log, late, verification_guard=KNOWN_OPEN)
     assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 

@@ -17,7 +17,7 @@ from ottla.broker.verification import Claim, Operation, Verdict, for_producer
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log import AppendInfo
 from ottla.log.producers import KNOWN_OPEN
-from ottla.model import TopicKey, Uuid
+from ottla.model import INTERNAL_TOPICS, TopicKey, Uuid
 from ottla.records import BatchHeader, InvalidRecords, read_header
 from ottla.records.validate import DecompressionBudget
 from ottla.wire.frames import response_frame
@@ -39,6 +39,9 @@ _WITHOUT_LOG_START = frozenset(
     }
 )
 """Refusals with which Kafka does not tell where the log starts; with all others of a partition that is here it does."""
+
+_ADMIN_CLIENT = b"\0\x0e__admin_client"
+"""The client id, as headers have it, that may write to internal topics."""
 
 
 class Outcome:
@@ -196,10 +199,12 @@ def start(
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
     if request.transactional_id is not None:
         connection.opening_size = 0
-        return _TransactionalProduce(services, connection, version, correlation_id, request, end - position).start()
+        may_write_internal = _is_admin_client(view, version, position)
+        return _TransactionalProduce(
+            services, connection, version, correlation_id, request, end - position, may_write_internal
+        ).start()
     # Refused acks, and what else cannot succeed, are not worth a shorter way.
-    known_acks = -1 <= request.acks <= 1
-    connection.opening_size = services.openings.learn(view, version, position, request) if known_acks else 0
+    worth_learning = -1 <= request.acks <= 1
     answer = Answer(services, connection.listener, version, correlation_id, request.acks, request.timeout_ms)
     budget: DecompressionBudget | None = None
     if len(request.topics) != 1 or len(request.topics[0].batches) != 1:
@@ -207,6 +212,10 @@ def start(
     for topic in request.topics:
         outcomes = answer.topic(topic.head, topic.key)
         hosted = hosts.get(topic.key)
+        may_write = True
+        if hosted is None or hosted.internal:
+            worth_learning = False
+            may_write = hosted is None or _is_admin_client(view, version, position)
         for index, batch in topic.batches:
             partition = hosted.partitions.get(index) if hosted is not None else None
             try:
@@ -214,12 +223,25 @@ def start(
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
                     raise KafkaError(services.missing_partition(topic.key, index))
+                if not may_write:
+                    raise _internal_topic()
                 info = replicas.produce(partition, batch, request.acks, version, budget)
             except KafkaError as error:
                 outcomes.append(answer.refused(index, partition, error, len(batch)))
             else:
                 outcomes.append(answer.appended(index, partition, info))
+    connection.opening_size = services.openings.learn(view, version, position, request) if worth_learning else 0
     return answer.reply()
+
+
+def _internal_topic() -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Only brokers write to an internal topic.")
+
+
+def _is_admin_client(view: memoryview, version: int, position: int) -> bool:
+    """Does the request whose body is at `position` come from Kafka's own tools, by the client id in its header?"""
+    end = position - 1 if version >= 9 else position
+    return view[max(0, end - len(_ADMIN_CLIENT)) : end] == _ADMIN_CLIENT
 
 
 def start_known(
@@ -256,7 +278,16 @@ class _TransactionalProduce:
     connection is held back meanwhile: what comes behind may be the batch after it.
     """
 
-    __slots__ = ("_answer", "_connection", "_operation", "_request", "_services", "_size", "_version")
+    __slots__ = (
+        "_answer",
+        "_connection",
+        "_may_write_internal",
+        "_operation",
+        "_request",
+        "_services",
+        "_size",
+        "_version",
+    )
 
     def __init__(
         self,
@@ -266,12 +297,14 @@ class _TransactionalProduce:
         correlation_id: int,
         request: Request,
         size: int,
+        may_write_internal: bool,
     ) -> None:
         self._services = services
         self._connection = connection
         self._version = version
         self._request = request
         self._size = size
+        self._may_write_internal = may_write_internal
         self._operation = Operation.of_produce(version)
         self._answer = Answer(services, connection.listener, version, correlation_id, request.acks, request.timeout_ms)
 
@@ -337,6 +370,8 @@ class _TransactionalProduce:
                         raise KafkaError(services.missing_partition(topic.key, index))
                     if (refusal := verdict.refusals.get(partition)) is not None:
                         raise for_producer(refusal, self._operation)
+                    if not self._may_write_internal and partition.topic in INTERNAL_TOPICS:
+                        raise _internal_topic()
                     guard = verdict.guards.get(partition, KNOWN_OPEN)
                     info = services.replicas.produce(partition, batch, request.acks, self._version, budget, guard)
                 except KafkaError as error:
