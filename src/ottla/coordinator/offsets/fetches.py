@@ -8,7 +8,7 @@ from ottla.coordinator.groups import GroupDirectory
 from ottla.coordinator.offsets.codec import decode_value
 from ottla.coordinator.offsets.state import OffsetState
 from ottla.coordinator.offsets.table import value_of
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.model import ZERO_UUID, Uuid
 from ottla.wire.messages.offset_fetch_request import OffsetFetchRequestGroup
 from ottla.wire.messages.offset_fetch_response import (
@@ -31,17 +31,14 @@ def fetch(
     committed state. Raises `KafkaError` for the whole group.
     """
     response = OffsetFetchResponseGroup(group_id=request.group_id)
-    try:
-        exists = _check(groups, request)
-    except KafkaError as error:
-        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        exists = False
-    if request.topics is None:
-        if exists:
-            _fetch_all(state, request.group_id, require_stable, response)
-        return response
     group_id = request.group_id
+    group = groups.group(group_id)
+    # Of a group that is gone, but not yet for good, the committed offsets are still there.
+    if group is not None:
+        group.check_offset_fetch(request.member_id, request.member_epoch)
+    if request.topics is None:
+        _fetch_all(state, group_id, require_stable, response)
+        return response
     table = state.table
     look_up = table.get if require_stable else table.committed
     for wanted in request.topics:
@@ -51,18 +48,9 @@ def fetch(
             if require_stable and state.is_staged(group_id, wanted.name, index):
                 topic.partitions.append(_unstable(index))
             else:
-                kept = look_up(group_id, wanted.name, index) if exists else None
+                kept = look_up(group_id, wanted.name, index)
                 topic.partitions.append(_answer(index, kept, wanted.topic_id))
     return response
-
-
-def _check(groups: GroupDirectory, request: OffsetFetchRequestGroup) -> bool:
-    """Does the group exist? Raises `KafkaError` if whoever asks may not."""
-    group = groups.group(request.group_id)
-    if group is None:
-        return False
-    group.check_offset_fetch(request.member_id, request.member_epoch)
-    return True
 
 
 def _fetch_all(state: OffsetState, group_id: str, require_stable: bool, response: OffsetFetchResponseGroup) -> None:
