@@ -459,7 +459,7 @@ def test_many_offsets_are_looked_at_a_slice_at_a_time() -> None:
     for group_id in groups:
         acting.commit(group_id, {("a", index): 1 for index in range(SLICE_OFFSETS // 2)})
     acting.now_ms += 10 * MINUTE_MS
-    slices = []
+    slices: list[int] = []
     while not slices or acting.timers[timer] < 60_000:
         acting.do(acting.shard.on_timer(timer, acting.now_ms))
         slices.append(len(acting.group_ids()))
