@@ -88,6 +88,7 @@ class Replaced(NamedTuple):
 
     part: str
     group_id: str
+    instance_id: str
     old_id: str
     new_id: str
     old_protocols: Protocols
@@ -109,10 +110,9 @@ class ClassicGroups:
     def group(self, group_id: str) -> ClassicGroup | None:
         """The group as it is now, be it committed or not."""
         stored = self._stored.get(group_id)
-        group = self._live.get(group_id)
         if stored is None:
-            assert group is None, f"group {group_id!r} is gone from the records and still alive"
             return None
+        group = self._live.get(group_id)
         if group is None:
             group = self._live[group_id] = group_from(group_id, stored)
         return group
@@ -184,7 +184,9 @@ class ClassicGroups:
         earlier, member.awaiting_sync = member.awaiting_sync, token
         if earlier is not None:
             turn.answer(earlier, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-        if group.leader_id == member.member_id:
+        if group.leader_id == member.member_id and group.planned_generation != group.generation:
+            # The first plan counts: a second one must not reach the log behind members that were told of the first.
+            group.planned_generation = group.generation
             given = {assignment.member_id: assignment.assignment for assignment in request.assignments}
             assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
             turn.records.append(generation_record(group, assignments))
@@ -320,6 +322,8 @@ class ClassicGroups:
     ) -> None:
         """A static member is back, with no memory of its member id (KIP-345)."""
         old = group.members[old_id]
+        instance_id = old.group_instance_id
+        assert instance_id is not None
         old_leader_id = group.leader_id
         self._fence(group, old, turn)
         member = group.replace_static(old_id, new_id)
@@ -335,6 +339,7 @@ class ClassicGroups:
                 turn.tag = Replaced(
                     part="classic",
                     group_id=group.group_id,
+                    instance_id=instance_id,
                     old_id=old_id,
                     new_id=new_id,
                     old_protocols=old.protocols,
@@ -482,26 +487,33 @@ class ClassicGroups:
 
     def _on_replaced(self, tag: Replaced, error: ErrorCode, turn: Turn) -> None:
         group = self.group(tag.group_id)
-        member = None if group is None else group.members.get(tag.new_id)
-        if group is None or member is None:
-            return  # It has left, or was replaced in its turn, and was answered then.
-        token = group.take_join(member)
+        if group is None or group.state is not GroupState.STABLE:
+            return  # A rebalance has begun since, and answers whoever waits.
         if error:
-            response = _refused_join(error, NO_MEMBER_ID)
-            response.generation_id = group.generation
-            response.protocol_type, response.protocol_name = group.protocol_type, group.protocol_name
-            response.leader = tag.old_leader_id or NO_MEMBER_ID
-            group.update(member, tag.old_protocols, tag.old_rebalance_timeout_ms, tag.old_session_timeout_ms)
-            expect_heartbeat(group, group.replace_static(tag.new_id, tag.old_id), turn)
-        elif tag.api_version >= _SKIP_ASSIGNMENT_FROM:
-            response = joined(group, member)
+            self._take_back(group, tag, error, turn)
+            return
+        member = group.members.get(tag.new_id)
+        token = None if member is None else group.take_join(member)
+        if member is None or token is None:
+            return  # It was replaced in its turn, and told so.
+        response = joined(group, member)
+        if tag.api_version >= _SKIP_ASSIGNMENT_FROM:
             response.skip_assignment = group.leader_id == member.member_id
         else:
             # A leader that cannot be told to skip the assignment is not told that it leads.
-            response = joined(group, member)
             response.leader, response.members = tag.old_leader_id or NO_MEMBER_ID, []
-        if token is not None:
-            turn.answer(token, response)
+        turn.answer(token, response)
+
+    def _take_back(self, group: ClassicGroup, tag: Replaced, error: ErrorCode, turn: Turn) -> None:
+        """The member id in the record holds, of however many came after it and were not written."""
+        current = group.members[group.static_members[tag.instance_id]]
+        written = self._stored[tag.group_id].members
+        if all(current.member_id != member.member_id for member in written):
+            token = group.take_join(current)
+            if token is not None:
+                turn.answer(token, _refused_join(error, NO_MEMBER_ID))
+            group.update(current, tag.old_protocols, tag.old_rebalance_timeout_ms, tag.old_session_timeout_ms)
+            expect_heartbeat(group, group.replace_static(current.member_id, tag.old_id), turn)
 
     def _end(self, group_id: str, error: ErrorCode, turn: Turn) -> None:
         """The group never came to be written: nobody may go on waiting in it."""
@@ -548,4 +560,3 @@ def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:
 
 def _disagree(told: str | None, known: str | None) -> bool:
     return told is not None and known is not None and told != known
-

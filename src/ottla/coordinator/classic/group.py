@@ -106,6 +106,8 @@ class ClassicGroup:
     awaiting_join: int = 0
     subscribed_topics: frozenset[str] | None = None
     """What the members of this generation subscribe to; None: unknown, the protocol is not the consumers'."""
+    planned_generation: int = -1
+    """The generation whose plan has come from its leader, be it written yet or not."""
     new_member_added: bool = False
     """Somebody came since the initial rebalance's timer was set, so it is worth waiting once more."""
     initial_delay_ms: int = 0
