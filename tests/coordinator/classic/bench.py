@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple, TypeVar
 
-from ottla.coordinator.classic.classic_groups import Assigned, ClassicGroups, Joiner, Made, Replaced
+from ottla.config.node import NodeConfig
+from ottla.coordinator.classic import ClassicGroups, Joiner
 from ottla.coordinator.classic.group import ClassicGroup
-from ottla.coordinator.classic.rebalance import ClassicConfig
+from ottla.coordinator.groups import Shared
 from ottla.coordinator.outcome import Answer, CancelTimer, Outcome, SetTimer
 from ottla.coordinator.stored import GROUP_KINDS, StoredRecord
-from ottla.coordinator.timeline import Timeline
 from ottla.errors import ErrorCode
+from ottla.metadata.images import EMPTY_IMAGE
 from ottla.wire.message import Message
 from ottla.wire.messages.group_metadata_key import GroupMetadataKey
-from ottla.wire.messages.group_metadata_value import GroupMetadataValue
 from ottla.wire.messages.heartbeat_request import HeartbeatRequest
 from ottla.wire.messages.heartbeat_response import HeartbeatResponse
 from ottla.wire.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
@@ -31,6 +32,39 @@ GROUP = "g"
 R = TypeVar("R")
 
 
+@cache
+def settings(initial_delay_ms: int = 3_000, members_max: int = 100) -> NodeConfig:
+    return NodeConfig(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": "1@localhost:9093",
+            "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "group.initial.rebalance.delay.ms": str(initial_delay_ms),
+            "group.max.size": str(members_max),
+        }
+    )
+
+
+def shard(config: NodeConfig, log: Sequence[tuple[bytes, bytes | None]]) -> tuple[Shared, ClassicGroups]:
+    """Classic groups that have read the log."""
+    shared = Shared(lambda: config)
+    groups = ClassicGroups(shared)
+    shared.timeline.loading = True
+    for offset, (key, value) in enumerate(log):
+        shared.timeline.begin(offset)
+        groups.replay(stored(key, value), -1, -1)
+    shared.timeline.loading = False
+    return shared, groups
+
+
+def stored(key: bytes, value: bytes | None) -> StoredRecord:
+    record = GROUP_KINDS.decode(key, value)
+    assert isinstance(record, StoredRecord)
+    return record
+
+
 class _Pending(NamedTuple):
     """An outcome that waits until everything before `end_offset` is committed."""
 
@@ -40,8 +74,8 @@ class _Pending(NamedTuple):
 
 
 class Bench:
-    def __init__(self, config: ClassicConfig | None = None) -> None:
-        self.config = config or ClassicConfig()
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
         self.now_ms = 1_000_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self.committed = 0
@@ -56,15 +90,10 @@ class Bench:
         self._start()
 
     def _start(self) -> None:
-        self.timeline = Timeline()
-        self.groups = ClassicGroups(self.timeline, self.config)
-        self.timeline.loading = True
-        for offset, (key, value) in enumerate(self.log):
-            self.timeline.begin(offset)
-            self._replay(key, value)
-        self.timeline.loading = False
+        shared, self.groups = shard(self.config, self.log)
+        self.timeline = shared.timeline
         self.committed = len(self.log)
-        self._run(self.groups.on_loaded(self.now_ms), None)
+        self._run(self.groups.on_loaded(EMPTY_IMAGE, self.now_ms), None)
 
     # Requests: each gives a token, under which its answer will be found.
 
@@ -164,6 +193,15 @@ class Bench:
                 if token in self.open_tokens:
                     self._answer(token, _failed(response, error))
 
+    def time_out(self, error: ErrorCode) -> None:
+        """Who waits for a commit waits no longer; what was written stays, and may be committed yet."""
+        late, self._pending = self._pending, deque()
+        for pending in late:
+            self._written(pending.tag, error)
+            for token, response in pending.answers:
+                if token in self.open_tokens:
+                    self._answer(token, _failed(response, error))
+
     def move(self) -> None:
         """The partition gets another leader, which has what was committed and nothing else."""
         del self.log[self.committed :]
@@ -194,8 +232,7 @@ class Bench:
         return self.groups.group(group)
 
     def records(self, since: int = 0) -> list[StoredRecord]:
-        decoded = [GROUP_KINDS.decode(key, value) for key, value in self.log[since:]]
-        return [record for record in decoded if record is not None]
+        return [stored(key, value) for key, value in self.log[since:]]
 
     @property
     def unsent_tokens(self) -> set[int]:
@@ -213,7 +250,7 @@ class Bench:
         for record in outcome.records:
             key, value = GROUP_KINDS.encode(record)
             self.timeline.begin(len(self.log))
-            self._replay(key, value)
+            self.groups.replay(stored(key, value), -1, -1)
             self.log.append((key, value))
         answers: list[tuple[int, Message]] = []
         for effect in outcome.effects:
@@ -234,17 +271,10 @@ class Bench:
         if not self.held or self.committed == len(self.log):
             self.commit()
 
-    def _replay(self, key: bytes, value: bytes | None) -> None:
-        record = GROUP_KINDS.decode(key, value)
-        assert record is not None
-        assert isinstance(record.key, GroupMetadataKey)
-        assert record.value is None or isinstance(record.value, GroupMetadataValue)
-        self.groups.replay(record.key.group, record.value)
-
     def _written(self, tag: object, error: ErrorCode) -> None:
         if tag is not None:
-            assert isinstance(tag, Made | Assigned | Replaced)
-            assert tag.part == "classic"
+            assert isinstance(tag, tuple)
+            assert tag[0] == "classic"
             self._run(self.groups.on_written(tag, error, self.now_ms), None)
 
     def _answer(self, token: int, response: Message) -> None:

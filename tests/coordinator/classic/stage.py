@@ -7,6 +7,7 @@
     beat a, leave a [b …], leave instance=i
     commit? a [generation=…]       would an offset commit be accepted?
     hold / commit / fail <error>   what becomes of appends
+    late <error>                   they take so long that nobody waits for them
     move, limit <n>                another node leads the partition, with another limit
     pass <ms>                      time passes
     delete                         the group is deleted
@@ -17,10 +18,7 @@ the group as it is now.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ottla.coordinator.classic.group import ClassicGroup
-from ottla.coordinator.classic.rebalance import ClassicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.wire.message import Message
 from ottla.wire.messages.group_metadata_value import GroupMetadataValue
@@ -28,7 +26,7 @@ from ottla.wire.messages.heartbeat_response import HeartbeatResponse
 from ottla.wire.messages.join_group_response import JoinGroupResponse
 from ottla.wire.messages.leave_group_response import LeaveGroupResponse
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
-from tests.coordinator.classic.bench import Bench
+from tests.coordinator.classic.bench import Bench, settings
 from tests.transcript import Command
 
 _NO_OPTIONS = ("generation", "protocol", "type", "instance", "as")
@@ -36,7 +34,7 @@ _NO_OPTIONS = ("generation", "protocol", "type", "instance", "as")
 
 class Stage:
     def __init__(self) -> None:
-        self._bench = Bench()
+        self._bench = Bench(settings())
         self._asked: dict[int, str] = {}
         """Token → what the client asked, for those not answered yet."""
         self._ids: dict[str, str] = {}
@@ -63,9 +61,7 @@ class Stage:
         client = command.words[0] if command.words else ""
         match command.name:
             case "config":
-                bench.config = ClassicConfig(
-                    initial_rebalance_delay_ms=command.integer("delay", 0), members_max=command.integer("max", 100)
-                )
+                bench.config = settings(command.integer("delay", 0), command.integer("max", 100))
                 bench.move()
             case "join":
                 self._join(client, command)
@@ -101,10 +97,12 @@ class Stage:
             case "fail":
                 bench.held = False
                 bench.fail(ErrorCode[client])
+            case "late":
+                bench.time_out(ErrorCode[client])
             case "move":
                 bench.move()
             case "limit":
-                bench.config = replace(bench.config, members_max=int(client))
+                bench.config = settings(0, int(client))
                 bench.move()
             case "pass":
                 return [f"{' '.join(key[1:2] + key[3:])} timer" for key in bench.pass_time(int(client))]

@@ -11,19 +11,13 @@ from random import Random
 
 import pytest
 
-from ottla.coordinator.classic.classic_groups import ClassicGroups
 from ottla.coordinator.classic.group import ClassicGroup, GroupState
-from ottla.coordinator.classic.rebalance import ClassicConfig
-from ottla.coordinator.stored import GROUP_KINDS
-from ottla.coordinator.timeline import Timeline
 from ottla.errors import ErrorCode, KafkaError
-from ottla.wire.messages.group_metadata_key import GroupMetadataKey
-from ottla.wire.messages.group_metadata_value import GroupMetadataValue
 from ottla.wire.messages.heartbeat_response import HeartbeatResponse
 from ottla.wire.messages.join_group_response import JoinGroupResponse
 from ottla.wire.messages.leave_group_response import LeaveGroupResponse
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
-from tests.coordinator.classic.bench import GROUP, Bench
+from tests.coordinator.classic.bench import GROUP, Bench, settings, shard
 
 PARTITIONS = 4
 STEPS = 300
@@ -46,13 +40,7 @@ class Client:
 class Walk:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.bench = Bench(
-            ClassicConfig(
-                initial_rebalance_delay_ms=self.random.choice((0, 3_000)),
-                members_max=self.random.choice((3, 100, 100)),
-                new_member_join_timeout_ms=60_000,
-            )
-        )
+        self.bench = Bench(settings(self.random.choice((0, 3_000)), self.random.choice((3, 100, 100))))
         self.clients = [
             Client("a", None),
             Client("b", None),
@@ -68,7 +56,7 @@ class Walk:
         self.life = 0
         self.generation = 0
         self.seen_ids: set[str] = {"", "stranger"}
-        self.taken = dict.fromkeys(("stable", "failed", "moved", "replaced", "fenced"), 0)
+        self.taken = dict.fromkeys(("stable", "failed", "late", "moved", "replaced", "fenced"), 0)
 
     def run(self) -> None:
         for _ in range(STEPS):
@@ -84,8 +72,8 @@ class Walk:
         bench, random = self.bench, self.random
         client = random.choice(self.clients)
         match random.choices(
-            ("join", "sync", "beat", "leave", "time", "hold", "commit", "fail", "move", "delete"),
-            (40, 40, 10, 4, 14, 4, 10, 2, 1, 1),
+            ("join", "sync", "beat", "leave", "time", "hold", "commit", "fail", "late", "move", "delete"),
+            (40, 40, 10, 4, 14, 4, 10, 2, 1, 1, 1),
         )[0]:
             case "join":
                 self._join(client)
@@ -113,6 +101,10 @@ class Walk:
                     bench.held = False
                     bench.fail(random.choice(_FAILURES))
                     self.life += 1  # The group may be an earlier one, or none.
+            case "late":
+                if bench.held:
+                    self.taken["late"] += 1
+                    bench.time_out(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             case "move":
                 self.taken["moved"] += 1
                 bench.held = False
@@ -299,15 +291,7 @@ def check_structure(group: ClassicGroup) -> None:
 
 
 def replayed(bench: Bench, end_offset: int) -> dict[str, ClassicGroup]:
-    timeline = Timeline()
-    timeline.loading = True
-    groups = ClassicGroups(timeline, bench.config)
-    for key, value in bench.log[:end_offset]:
-        record = GROUP_KINDS.decode(key, value)
-        assert record is not None
-        assert isinstance(record.key, GroupMetadataKey)
-        assert record.value is None or isinstance(record.value, GroupMetadataValue)
-        groups.replay(record.key.group, record.value)
+    _, groups = shard(bench.config, bench.log[:end_offset])
     return {group.group_id: group for group in groups.groups()}
 
 

@@ -23,6 +23,10 @@ HANDLERS = {
     2: "list_offsets",
     3: "metadata",
     10: "find_coordinator",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
     18: "api_versions",
     19: "forwarded",  # CreateTopics
     20: "forwarded",  # DeleteTopics

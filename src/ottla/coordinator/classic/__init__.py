@@ -20,3 +20,7 @@ record follows it. A new leader begins with what the last record says.
 - `classic_groups.py`: the requests, and the records of all groups of one partition.
 - `records.py`: a group as a GroupMetadata record, and back.
 """
+
+from ottla.coordinator.classic.classic_groups import ClassicGroups, Joiner
+
+__all__ = ["ClassicGroups", "Joiner"]

@@ -13,11 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.coordinator.classic.group import NO_MEMBER_ID, ClassicGroup, GroupState, Member, Protocols
-from ottla.coordinator.classic.rebalance import (
+from ottla.coordinator.classic.group import (
     JOIN,
+    NO_MEMBER_ID,
     SESSION,
     SYNC,
+    ClassicGroup,
+    GroupState,
+    Member,
+    Protocols,
+)
+from ottla.coordinator.classic.rebalance import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
     ClassicConfig,
     answer_gone,
     assigned,
@@ -31,15 +38,17 @@ from ottla.coordinator.classic.rebalance import (
     prepare_rebalance,
     rebalance_or_complete_join,
     refuse_syncs,
-    session_key,
     synced,
 )
 from ottla.coordinator.classic.records import generation_record, group_from, new_group_record
 from ottla.coordinator.classic.turn import Turn
+from ottla.coordinator.groups import Shared
 from ottla.coordinator.outcome import AnyEffect, Outcome
-from ottla.coordinator.stored import StoredRecord
-from ottla.coordinator.timeline import Timeline, TimelineMap
+from ottla.coordinator.stored import AnyRecord, StoredRecord
+from ottla.coordinator.timeline import TimelineMap
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.images import MetadataImage
+from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 from ottla.wire.messages.group_metadata_value import GroupMetadataValue
 from ottla.wire.messages.heartbeat_request import HeartbeatRequest
 from ottla.wire.messages.heartbeat_response import HeartbeatResponse
@@ -99,10 +108,10 @@ class Replaced(NamedTuple):
 
 
 class ClassicGroups:
-    def __init__(self, timeline: Timeline, config: ClassicConfig) -> None:
-        self._timeline = timeline
-        self._config = config
-        self._stored: TimelineMap[str, GroupMetadataValue] = TimelineMap(timeline)
+    def __init__(self, shared: Shared) -> None:
+        self._timeline = shared.timeline
+        self._config = ClassicConfig.of(shared.config)
+        self._stored: TimelineMap[str, GroupMetadataValue] = TimelineMap(shared.timeline)
         self._live: dict[str, ClassicGroup] = {}
 
     # What the other parts and the describing requests see.
@@ -259,7 +268,7 @@ class ClassicGroups:
             return None
         if joiner.api_version >= _MEMBER_ID_REQUIRED_FROM:
             group.pending_members.add(member_id)
-            turn.set_timer(session_key(group, member_id), request.session_timeout_ms)
+            turn.set_timer(group.session_key(member_id), request.session_timeout_ms)
             return _refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         self._add(group, member_id, request, joiner, turn)
         return None
@@ -288,7 +297,7 @@ class ClassicGroups:
                 return joined(group, member)
             case _:
                 # A leader that joins again wants a rebalance: topics may have changed.
-                group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
+                group.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
                 self._park(group, member, joiner.token, turn)
                 rebalance_or_complete_join(group, self._config, turn)
                 return None
@@ -301,14 +310,14 @@ class ClassicGroups:
             group_instance_id=request.group_instance_id,
             client_id=joiner.client_id,
             client_host=joiner.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
             protocols=_protocols(request),
             is_new=True,
         )
         group.add(member, request.protocol_type)
         self._park(group, member, joiner.token, turn)
-        turn.set_timer(session_key(group, member_id), self._config.new_member_join_timeout_ms)
+        turn.set_timer(group.session_key(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
         rebalance_or_complete_join(group, self._config, turn)
 
     def _park(self, group: ClassicGroup, member: Member, token: int, turn: Turn) -> None:
@@ -329,7 +338,7 @@ class ClassicGroups:
         member = group.replace_static(old_id, new_id)
         # The old id's timer finds nobody when it fires.
         expect_heartbeat(group, member, turn)
-        group.update(member, _protocols(request), _rebalance_timeout_ms(request), request.session_timeout_ms)
+        group.update(member, _protocols(request), request.rebalance_timeout_ms, request.session_timeout_ms)
         group.park_join(member, joiner.token)
         match group.state:
             case GroupState.STABLE if group.protocol_name == group.select_protocol():
@@ -394,7 +403,7 @@ class ClassicGroups:
                 group.check_member(member_id, identity.group_instance_id)
             except KafkaError as error:
                 return error.code
-        turn.cancel_timer(session_key(group, member_id))
+        turn.cancel_timer(group.session_key(member_id))
         self._forget(group, member_id, turn)
         return ErrorCode.NONE
 
@@ -424,15 +433,18 @@ class ClassicGroups:
 
     # Records, and what happens to them.
 
-    def replay(self, group_id: str, value: GroupMetadataValue | None) -> None:
-        if value is not None:
-            self._stored[group_id] = value
-        else:
+    def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None:
+        assert isinstance(record.key, GroupMetadataKey)
+        group_id, value = record.key.group, record.value
+        if value is None:
             self._stored.pop(group_id)
+        else:
+            assert isinstance(value, GroupMetadataValue)
+            self._stored[group_id] = value
         if value is None or self._timeline.loading:
             self._bury(group_id)
 
-    def on_loaded(self, now_ms: int) -> Outcome[None]:
+    def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         """Members have their whole session to find the new coordinator."""
         turn = Turn(now_ms=now_ms)
         for group_id, value in self._stored.items():
@@ -444,6 +456,10 @@ class ClassicGroups:
                 if len(group.members) > self._config.members_max:
                     prepare_rebalance(group, self._config, turn)
         return turn.outcome()
+
+    def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+        """What topics there are is the members' own affair."""
+        return Outcome()
 
     def on_timer(self, key: tuple[str, ...], now_ms: int) -> Outcome[None]:
         turn = Turn(now_ms=now_ms)
@@ -459,8 +475,8 @@ class ClassicGroups:
                     on_sync_timer(group, self._config, turn)
         return turn.outcome()
 
-    def on_written(self, tag: Made | Assigned | Replaced, error: ErrorCode, now_ms: int) -> Outcome[None]:
-        """What was written is committed, or, after an error, undone."""
+    def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]:
+        """What was written is committed. After an error it is undone, or took so long that nobody waits for it."""
         turn = Turn(now_ms=now_ms)
         match tag:
             case Made():
@@ -470,6 +486,8 @@ class ClassicGroups:
                 self._on_assigned(tag, error, turn)
             case Replaced():
                 self._on_replaced(tag, error, turn)
+            case _:
+                raise AssertionError(f"{tag} is not of this part")
         return turn.outcome()
 
     def _on_assigned(self, tag: Assigned, error: ErrorCode, turn: Turn) -> None:
@@ -507,11 +525,10 @@ class ClassicGroups:
     def _take_back(self, group: ClassicGroup, tag: Replaced, error: ErrorCode, turn: Turn) -> None:
         """The member id in the record holds, of however many came after it and were not written."""
         current = group.members[group.static_members[tag.instance_id]]
-        written = self._stored[tag.group_id].members
-        if all(current.member_id != member.member_id for member in written):
-            token = group.take_join(current)
-            if token is not None:
-                turn.answer(token, _refused_join(error, NO_MEMBER_ID))
+        token = group.take_join(current)
+        if token is not None:
+            turn.answer(token, _refused_join(error, NO_MEMBER_ID))
+        if all(current.member_id != member.member_id for member in self._stored[tag.group_id].members):
             group.update(current, tag.old_protocols, tag.old_rebalance_timeout_ms, tag.old_session_timeout_ms)
             expect_heartbeat(group, group.replace_static(current.member_id, tag.old_id), turn)
 
@@ -543,11 +560,6 @@ def _protocols(request: JoinGroupRequest) -> Protocols:
     for protocol in request.protocols:
         first.setdefault(protocol.name, protocol.metadata)
     return tuple(first.items())
-
-
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Version 0 has one timeout for both."""
-    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
 
 
 def _refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:

@@ -1,6 +1,7 @@
 """One classic group: its members, the state it is in, and what it allows.
 
-Owns no timers and answers nobody: `rebalance.py` and `classic_groups.py` do. Invariants: `awaiting_join` counts the
+A `Group` to the other parts of its shard. Starts no rebalance and answers nobody: `rebalance.py` and
+`classic_groups.py` do. Invariants: `awaiting_join` counts the
 members whose JoinGroup is parked; `_supported` counts, for each protocol, the members that offer it; `static_members`
 has exactly the members with an instance id; while there are members, one of them is the leader.
 """
@@ -11,14 +12,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ottla.coordinator.groups import GroupKind
 from ottla.coordinator.java_hash import java_hash
+from ottla.coordinator.outcome import AnyEffect, CancelTimer, SetTimer
+from ottla.coordinator.stored import StoredRecord
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from ottla.wire.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
+from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 from ottla.wire.messages.join_group_response import JoinGroupResponseMember
+from ottla.wire.messages.list_groups_response import ListedGroup
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 NO_MEMBER_ID = ""
 NO_TIMESTAMP = -1
+
+SESSION, JOIN, SYNC = "session", "join", "sync"
+"""The kinds of timers: they are named `("classic", kind, group id[, member id])`."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """What a member offers, best first: the name of a protocol and what the member has to say to whoever leads it."""
@@ -135,7 +145,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -297,6 +307,10 @@ class ClassicGroup:
         if member_id not in self.members:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
+    @property
+    def kind(self) -> GroupKind:
+        return GroupKind.CLASSIC
+
     def state_name(self) -> str:
         return self.state.value
 
@@ -317,6 +331,7 @@ class ClassicGroup:
         is_transactional: bool,
         api_version: int,
     ) -> None:
+        """Refuse a commit by who is not of this generation; what partitions it is for is the members' own affair."""
         generation = generation_or_member_epoch
         if generation < 0 and self.state is GroupState.EMPTY:
             # An administrator, or a consumer that assigns itself: welcome as long as nobody else is there.
@@ -331,6 +346,12 @@ class ClassicGroup:
             # It has been told of this generation and not yet of what it owns in it.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
+    def on_offset_commit(self, member_id: str) -> list[AnyEffect]:
+        member = self.members.get(member_id)
+        if member is None or self.state not in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            return []
+        return [SetTimer(key=self.session_key(member_id), delay_ms=member.session_timeout_ms)]
+
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Whoever asks may know."""
 
@@ -341,6 +362,64 @@ class ClassicGroup:
     def check_delete(self) -> None:
         if self.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def expiration_base(self, commit_timestamp_ms: int) -> int | None:
+        """The time of offsets runs from when the group became empty; while consumers are there, from the commit."""
+        if self.protocol_type is None:
+            return commit_timestamp_ms
+        if self.state is GroupState.EMPTY:
+            return commit_timestamp_ms if self.state_timestamp_ms == NO_TIMESTAMP else self.state_timestamp_ms
+        is_known = self.uses_consumer_protocol and self.subscribed_topics is not None
+        return commit_timestamp_ms if is_known and self.state is GroupState.STABLE else None
+
+    def tombstones(self) -> list[StoredRecord]:
+        return [StoredRecord(GroupMetadataKey(group=self.group_id), None)]
+
+    def on_deleted(self) -> list[AnyEffect]:
+        """Only ids that were given out can have left a timer: a group that is deleted has no members."""
+        return [CancelTimer(key=self.session_key(member_id)) for member_id in sorted(self.pending_members)]
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type or "",
+            group_state=self.state_name(),
+            group_type=self.kind.value,
+        )
+
+    def described(self) -> DescribedGroup:
+        """Of a group that is rebalancing nobody knows yet by which protocol, and so not what its members say."""
+        protocol = self.protocol_name if self.state is GroupState.STABLE else None
+        return DescribedGroup(
+            group_id=self.group_id,
+            group_state=self.state_name(),
+            protocol_type=self.protocol_type or "",
+            protocol_data=protocol or "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=b"" if protocol is None else member.metadata(protocol),
+                    member_assignment=member.assignment,
+                )
+                for member in self.members.values()
+            ],
+        )
+
+    # Timers.
+
+    def session_key(self, member_id: str) -> tuple[str, ...]:
+        return ("classic", SESSION, self.group_id, member_id)
+
+    @property
+    def join_key(self) -> tuple[str, ...]:
+        return ("classic", JOIN, self.group_id)
+
+    @property
+    def sync_key(self) -> tuple[str, ...]:
+        return ("classic", SYNC, self.group_id)
 
 
 def _java_bucket(name: str) -> int:

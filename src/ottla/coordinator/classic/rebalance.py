@@ -6,14 +6,14 @@ empty waits `group.initial.rebalance.delay.ms` for more members, and as long aga
 phase ends when the leader's assignments are committed; who has not sent SyncGroup within the rebalance timeout is
 removed, and the next rebalance begins.
 
-Timers are named `("classic", kind, group id[, member id])`. One that fires late, for a state that has passed, is of no
-consequence: each looks at the group again.
+A timer that fires late, for a state that has passed, is of no consequence: each looks at the group again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla.config.node import NodeConfig
 from ottla.coordinator.classic.group import NO_MEMBER_ID, ClassicGroup, GroupState, Member
 from ottla.coordinator.classic.records import generation_record
 from ottla.coordinator.classic.turn import Turn
@@ -21,35 +21,25 @@ from ottla.errors import ErrorCode
 from ottla.wire.messages.join_group_response import JoinGroupResponse
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
 
-SESSION = "session"
-JOIN = "join"
-SYNC = "sync"
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""A new member's JoinGroup waits no longer: it may be one of many retries of a client that has gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicConfig:
-    session_timeout_ms_min: int = 6_000
-    session_timeout_ms_max: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
-    members_max: int = 2_147_483_647
-    new_member_join_timeout_ms: int = 300_000
-    """A new member's JoinGroup waits no longer: it may be one of many retries of a client that has gone."""
+    initial_rebalance_delay_ms: int
+    members_max: int
 
-
-def session_key(group: ClassicGroup, member_id: str) -> tuple[str, ...]:
-    return ("classic", SESSION, group.group_id, member_id)
-
-
-def join_key(group: ClassicGroup) -> tuple[str, ...]:
-    return ("classic", JOIN, group.group_id)
-
-
-def sync_key(group: ClassicGroup) -> tuple[str, ...]:
-    return ("classic", SYNC, group.group_id)
+    @classmethod
+    def of(cls, config: NodeConfig) -> ClassicConfig:
+        return cls(
+            initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
+            members_max=config.get_int("group.max.size"),
+        )
 
 
 def expect_heartbeat(group: ClassicGroup, member: Member, turn: Turn) -> None:
-    turn.set_timer(session_key(group, member.member_id), member.session_timeout_ms)
+    turn.set_timer(group.session_key(member.member_id), member.session_timeout_ms)
 
 
 # The join phase.
@@ -67,17 +57,17 @@ def prepare_rebalance(group: ClassicGroup, config: ClassicConfig, turn: Turn) ->
     if group.state is GroupState.COMPLETING_REBALANCE:
         refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, turn)
     group.pending_syncs.clear()
-    turn.cancel_timer(sync_key(group))
+    turn.cancel_timer(group.sync_key)
     is_initial = group.state is GroupState.EMPTY
     group.transition(GroupState.PREPARING_REBALANCE, turn.now_ms)
     if is_initial:
         group.initial_delay_ms = config.initial_rebalance_delay_ms
         group.initial_remaining_ms = max(group.rebalance_timeout_ms - config.initial_rebalance_delay_ms, 0)
-        turn.set_timer(join_key(group), group.initial_delay_ms)
+        turn.set_timer(group.join_key, group.initial_delay_ms)
     elif group.all_joined:
         complete_join(group, turn)
     else:
-        turn.set_timer(join_key(group), group.rebalance_timeout_ms)
+        turn.set_timer(group.join_key, group.rebalance_timeout_ms)
 
 
 def maybe_complete_join(group: ClassicGroup, turn: Turn) -> None:
@@ -94,21 +84,21 @@ def on_join_timer(group: ClassicGroup, config: ClassicConfig, turn: Turn) -> Non
         waited_ms = group.initial_delay_ms
         group.initial_delay_ms = min(config.initial_rebalance_delay_ms, group.initial_remaining_ms)
         group.initial_remaining_ms = max(group.initial_remaining_ms - waited_ms, 0)
-        turn.set_timer(join_key(group), group.initial_delay_ms)
+        turn.set_timer(group.join_key, group.initial_delay_ms)
         return
     complete_join(group, turn)
 
 
 def complete_join(group: ClassicGroup, turn: Turn) -> None:
     """Begin the next generation with those who joined, and tell them."""
-    turn.cancel_timer(join_key(group))
+    turn.cancel_timer(group.join_key)
     for member in [member for member in group.members.values() if member.awaiting_join is None]:
         if not member.is_static:
             group.remove(member.member_id)
-            turn.cancel_timer(session_key(group, member.member_id))
+            turn.cancel_timer(group.session_key(member.member_id))
     if group.members and not group.elect_joined_leader():
         # Only static members are left, and none of them came: until their sessions end there is nobody to go on with.
-        turn.set_timer(join_key(group), group.rebalance_timeout_ms)
+        turn.set_timer(group.join_key, group.rebalance_timeout_ms)
         return
     group.begin_generation(turn.now_ms)
     if group.state is GroupState.EMPTY:
@@ -122,7 +112,7 @@ def complete_join(group: ClassicGroup, turn: Turn) -> None:
         expect_heartbeat(group, member, turn)
         member.is_new = False
         group.pending_syncs[member.member_id] = None
-    turn.set_timer(sync_key(group), group.rebalance_timeout_ms)
+    turn.set_timer(group.sync_key, group.rebalance_timeout_ms)
 
 
 def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
@@ -145,7 +135,7 @@ def on_sync_timer(group: ClassicGroup, config: ClassicConfig, turn: Turn) -> Non
         return
     for member_id in list(group.pending_syncs):
         group.remove(member_id)
-        turn.cancel_timer(session_key(group, member_id))
+        turn.cancel_timer(group.session_key(member_id))
     prepare_rebalance(group, config, turn)
 
 
@@ -153,7 +143,7 @@ def synced(group: ClassicGroup, member: Member, turn: Turn) -> None:
     """The member's SyncGroup came."""
     group.pending_syncs.pop(member.member_id, None)
     if not group.pending_syncs:
-        turn.cancel_timer(sync_key(group))
+        turn.cancel_timer(group.sync_key)
 
 
 def hand_out_assignments(group: ClassicGroup, turn: Turn) -> None:

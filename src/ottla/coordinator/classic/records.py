@@ -50,10 +50,6 @@ def new_group_record(group: ClassicGroup) -> StoredRecord:
     )
 
 
-def tombstone(group_id: str) -> StoredRecord:
-    return StoredRecord(GroupMetadataKey(group=group_id), None)
-
-
 def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     """The group as its newest record has it: stable, if it has members."""
     group = ClassicGroup(
