@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ottla.broker.services import Services
 
 
+AnyGroupShard = GroupShard[Any, Any, Any]
+
+
 class _Unbuilt:
     """Stands for a part that is not in this tree yet."""
 
