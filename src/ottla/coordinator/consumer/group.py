@@ -9,17 +9,28 @@ Everything lives in maps of the shard's timeline and changes in `replay` alone. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.coordinator.consumer import records
 from ottla.coordinator.consumer.assignors import Assignment
 from ottla.coordinator.consumer.hash_order import HashOrder
 from ottla.coordinator.consumer.member import Held, Member, MemberState
+from ottla.coordinator.consumer.resolved import NEVER_RESOLVED, ResolvedRegex
+from ottla.coordinator.groups import GroupKind, PartitionCheck
 from ottla.coordinator.java_hash import java_hash
+from ottla.coordinator.outcome import AnyEffect
+from ottla.coordinator.stored import StoredRecord
 from ottla.coordinator.timeline import Timeline, TimelineMap
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.images import MetadataImage
 from ottla.model import Uuid
+from ottla.wire.messages.list_groups_response import ListedGroup
+
+CONSUMER_PROTOCOL = "consumer"
+"""The protocol type of consumers, in either kind of group."""
+_COMMIT_WITH_EPOCH_FROM = 9
+"""The version of OffsetCommit that can say a stale epoch."""
 
 
 class Epochs(NamedTuple):
@@ -46,16 +57,6 @@ class Subscribers(NamedTuple):
 
 
 _NOBODY = Subscribers(0, 0)
-
-
-class ResolvedRegex(NamedTuple):
-    topics: frozenset[str]
-    version: int = -1
-    """Of the metadata that was searched."""
-    timestamp_ms: int = -1
-
-
-NEVER_RESOLVED = ResolvedRegex(frozenset())
 
 
 class Refreshed(NamedTuple):
@@ -109,9 +110,7 @@ class ConsumerGroup:
     def member(self, member_id: str) -> Member:
         member = self.members.get(member_id)
         if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
+            raise _unknown_member(member_id, self.group_id)
         return member
 
     def static_member(self, instance_id: str | None) -> Member | None:
@@ -153,10 +152,9 @@ class ConsumerGroup:
         resolved = self.regexes.get(member.topic_regex) if member.topic_regex else None
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
-    def state_name(self, *, committed: bool = False) -> str:
-        epochs = self.committed_epochs if committed else self.epochs
-        items = self.members.committed_items() if committed else self.members.items()
-        members = [member for _, member in items]
+    def state_name(self) -> str:
+        epochs = self.committed_epochs
+        members = [member for _, member in self.members.committed_items()]
         if not members:
             return "Empty"
         if epochs.group > epochs.assignment:
@@ -167,6 +165,97 @@ class ConsumerGroup:
         """All are resolved together, so that any of them tells when."""
         return next(iter(self.regexes.values()), None)
 
+    # As the other parts of the shard see it.
+
+    @property
+    def kind(self) -> GroupKind:
+        return GroupKind.CONSUMER
+
+    def is_empty(self) -> bool:
+        return not len(self.members)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.subscribers
+
+    def check_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_member_epoch: int,
+        is_transactional: bool,
+        api_version: int,
+    ) -> PartitionCheck | None:
+        epoch = generation_or_member_epoch
+        if epoch < 0 and self.is_empty():
+            return None  # An administrator's tool, or a consumer that takes part in no group.
+        if is_transactional and epoch == -1 and not member_id and group_instance_id is None:
+            return None  # A producer from before KIP-447 does not say who its consumer is.
+        member = self.member(member_id)
+        if not is_transactional and not member.uses_classic and api_version < _COMMIT_WITH_EPOCH_FROM:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
+            )
+        if epoch == member.epoch:
+            return None
+        if epoch > member.epoch:
+            raise _stale(member, f"{epoch} is newer than current member epoch {member.epoch}.")
+
+        def check(topic: str, topic_id: Uuid, partition: int) -> None:
+            """An older epoch will do for a partition that the member has had since then, or longer (KIP-1251)."""
+            since = member.holds(topic_id, partition)
+            if since is None:
+                raise KafkaError(
+                    _stale_code(member),
+                    f"Partition {topic}-{partition} is not assigned or pending revocation for member.",
+                )
+            if epoch < since:
+                raise _stale(
+                    member, f"{epoch} is older than assignment epoch {since} for partition {topic}-{partition}."
+                )
+
+        return check
+
+    def on_offset_commit(self, member_id: str) -> Sequence[AnyEffect]:
+        return ()
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = None if member_id is None else self.members.committed(member_id)
+        if member is None:
+            raise _unknown_member(member_id, self.group_id)
+        if member_epoch != member.epoch:
+            name = "generation id" if member.uses_classic else "member epoch"
+            raise KafkaError(
+                _stale_code(member),
+                f"The received {name} {member_epoch} does not match the expected member epoch {member.epoch}.",
+            )
+
+    def check_offset_delete(self) -> None:
+        """Those of topics that it is subscribed to are refused one by one."""
+
+    def check_delete(self) -> None:
+        if not self.is_empty():
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def expiration_base(self, commit_timestamp_ms: int) -> int | None:
+        return commit_timestamp_ms
+
+    def tombstones(self) -> list[StoredRecord]:
+        return records.no_group(self.group_id, self.members, self.regexes)
+
+    def on_deleted(self) -> Sequence[AnyEffect]:
+        return ()  # A group without members has no timers.
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=CONSUMER_PROTOCOL,
+            group_state=self.state_name(),
+            group_type=self.kind.value,
+        )
+
     # What would be, if a member were another: for records that are still to be made.
 
     def subscribers_with(self, before: Member | None, after: Member | None) -> dict[str, Subscribers]:
@@ -174,21 +263,24 @@ class ConsumerGroup:
         _count(counts, before, -1)
         _count(counts, after, 1)
         if before is not None and before.topic_regex and (after is None or after.topic_regex != before.topic_regex):
-            if self.regex_members.get(before.topic_regex, 0) == 1:
-                self._uncount_regex(counts, before.topic_regex)
+            self._uncount_regexes(counts, [before.topic_regex] if self._is_last(before) else [])
         return counts
 
     def subscribers_without(self, members: Iterable[Member], regexes: Iterable[str]) -> dict[str, Subscribers]:
         counts = dict(self.subscribers.items())
         for member in members:
             _count(counts, member, -1)
-        for regex in regexes:
-            self._uncount_regex(counts, regex)
+        self._uncount_regexes(counts, regexes)
         return counts
 
-    def _uncount_regex(self, counts: dict[str, Subscribers], regex: str) -> None:
-        for topic in (self.regexes.get(regex) or NEVER_RESOLVED).topics:
-            add(counts, topic, by_regex=-1)
+    def _is_last(self, member: Member) -> bool:
+        """Whether nobody else is subscribed to the member's regular expression."""
+        return self.regex_members.get(member.topic_regex) == 1
+
+    def _uncount_regexes(self, counts: dict[str, Subscribers], regexes: Iterable[str]) -> None:
+        for regex in regexes:
+            for topic in (self.regexes.get(regex) or NEVER_RESOLVED).topics:
+                add(counts, topic, by_regex=-1)
 
     def regex_members_with(self, before: Member, after: Member) -> dict[str, int]:
         counts = dict(self.regex_members.items())
@@ -251,12 +343,13 @@ class ConsumerGroup:
                         self.regex_members[regex] = count
                     else:
                         self.regex_members.pop(regex)
-        if after is not None and after.instance_id is not None:
-            if self.static_members.get(after.instance_id) != member_id:
-                self.static_members[after.instance_id] = member_id
-        elif after is None and before is not None and before.instance_id is not None:
-            if self.static_members.get(before.instance_id) == member_id:
-                self.static_members.pop(before.instance_id)
+        instance_id = after.instance_id if after is not None else before.instance_id if before is not None else None
+        if instance_id is not None:
+            owner = self.static_members.get(instance_id)
+            if after is not None and owner != member_id:
+                self.static_members[instance_id] = member_id
+            elif after is None and owner == member_id:
+                self.static_members.pop(instance_id)
         if before is None or after is None or (before.assigned, before.revoking) != (after.assigned, after.revoking):
             self._derive_owners(member_id, set(_partitions(before)), set(_partitions(after)))
 
@@ -266,6 +359,20 @@ class ConsumerGroup:
                 self.owners.pop(partition)
         for partition in has - had:
             self.owners[partition] = member_id
+
+
+def _unknown_member(member_id: str | None, group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
+
+
+def _stale_code(member: Member) -> ErrorCode:
+    """Each protocol has its own word for it."""
+    return ErrorCode.ILLEGAL_GENERATION if member.uses_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _stale(member: Member, rest: str) -> KafkaError:
+    name = "generation id" if member.uses_classic else "member epoch"
+    return KafkaError(_stale_code(member), f"Received {name} {rest}")
 
 
 def add(counts: dict[str, Subscribers] | TimelineMap[str, Subscribers], topic: str, *, by_name: int = 0,

@@ -1,9 +1,9 @@
 """The order in which Java's hash tables give their keys.
 
-Kafka's assignors go through members, topics and partitions as its HashMaps happen to hold them, and who gets a partition
-hangs on it. So that a group has the very same assignment here and there, the order is followed: by bucket, and within a
-bucket in the order of insertion. (Java turns a bucket of more than eight keys in a large table into a tree, whose order
-is not followed here; it takes names made for it.)
+Kafka's assignors go through members, topics and partitions as its HashMaps happen to hold them, and who gets a
+partition hangs on it. So that a group has the very same assignment here and there, the order is followed: by bucket,
+and within a bucket in the order of insertion. (Java turns a bucket of more than eight keys in a large table into a
+tree, whose order is not followed here; it takes names made for it.)
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ class HashOrder(Generic[K]):
 
     __slots__ = ("_buckets", "_capacity", "_hash_of", "_hashes")
 
-    def __init__(
-        self, hash_of: Callable[[K], int], keys: Iterable[K] = (), *, capacity: int = _CAPACITY
-    ) -> None:
+    def __init__(self, hash_of: Callable[[K], int], keys: Iterable[K] = (), *, capacity: int = _CAPACITY) -> None:
         self._hash_of = hash_of
         self._capacity = capacity
         self._hashes: dict[K, int] = {}

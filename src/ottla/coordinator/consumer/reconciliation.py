@@ -6,8 +6,8 @@
        └──────── all of the target is free ◄─── UNRELEASED_PARTITIONS ◄── some is still another's
 
 A member goes to the target's epoch only when it holds nothing that is not in its target; a partition is given to it
-only when nobody holds it. So no partition has two owners, whatever is lost, repeated or late (KAFKA-16147: what a member
-has yet to give up is still its own, and counts as owned).
+only when nobody holds it. So no partition has two owners, whatever is lost, repeated or late (KAFKA-16147: what a
+member has yet to give up is still its own, and counts as owned).
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ def _owns_any(owned: Owned | None, held: Held) -> bool:
 
 
 def _moved(member: Member, epoch: int, state: MemberState, assigned: Held, revoking: Held) -> Member:
-    return replace(
-        member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking=revoking
-    )
+    return replace(member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking=revoking)
 
 
 def _drop_unsubscribed(member: Member, step: Step) -> Member:

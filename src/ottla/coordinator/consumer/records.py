@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla.coordinator.consumer.assignors import Assignment
-from ottla.coordinator.consumer.group import ResolvedRegex
 from ottla.coordinator.consumer.member import Member
+from ottla.coordinator.consumer.resolved import ResolvedRegex
 from ottla.coordinator.stored import StoredRecord
 from ottla.wire.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
 from ottla.wire.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey

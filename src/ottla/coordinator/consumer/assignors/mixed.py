@@ -121,8 +121,17 @@ class _Ladder:
     meanwhile as partitions are given, and the rungs are compared with it as it is.
     """
 
-    __slots__ = ("_loads", "_low_count", "_low_end", "_low_next", "_most_count", "_most_end", "_most_next",
-                 "_most_start", "_members")  # fmt: skip
+    __slots__ = (
+        "_loads",
+        "_low_count",
+        "_low_end",
+        "_low_next",
+        "_members",
+        "_most_count",
+        "_most_end",
+        "_most_next",
+        "_most_start",
+    )
 
     def __init__(self, loads: list[int], members: list[int]) -> None:
         self._loads = loads
