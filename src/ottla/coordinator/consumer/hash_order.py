@@ -77,11 +77,13 @@ class HashOrder(Generic[K]):
                 self._resize()
 
     def add_if_absent(self, key: K) -> None:
-        """As `computeIfAbsent`, which looks at the size before it inserts, not after."""
+        """As `computeIfAbsent`, which makes room before it looks, whether it inserts or not, and puts a key before the
+        others of its bucket."""
+        if len(self._hashes) > 0.75 * self._capacity:
+            self._resize()
         if key not in self._hashes:
-            if len(self._hashes) > 0.75 * self._capacity:
-                self._resize()
             self._insert(key)
+            self._hashes = {key: self._hashes.pop(key), **self._hashes}
 
     def discard(self, key: K) -> None:
         hashed = self._hashes.pop(key, None)

@@ -59,13 +59,15 @@ class Draft:
 
     @property
     def result(self) -> Assignment:
-        return {topic: tuple(self._partitions[topic]) for topic in self._topics} if self._changed else self.before
+        if self._changed:
+            return {topic: tuple(self._partitions[topic]) for topic in self._topics}
+        return {topic: tuple(in_order(self.before[topic])) for topic in self.topics}
 
     def add(self, topic: Uuid, partition: int, *, capacity: int = 16) -> None:
         """`capacity` is that of the set of a topic which the member did not have."""
         self._copy()
+        self._topics.add_if_absent(topic)
         if topic not in self._partitions:
-            self._topics.add_if_absent(topic)
             self._partitions[topic] = HashOrder(int_hash, capacity=capacity)
         self._partitions[topic].add(partition)
 
