@@ -148,7 +148,11 @@ class History:
         return self._random.sample(names, self._random.randint(0 if self._random.random() < 0.1 else 1, len(names)))
 
     def _name(self) -> str:
-        return f"m{self._random.getrandbits(40):x}" if self._random.random() < 0.9 else f"m{self._random.randint(0, 50)}x"
+        random = self._random
+        while True:
+            name = f"m{random.getrandbits(40):x}" if random.random() < 0.9 else f"m{random.randint(0, 200)}x"
+            if name not in self._members:
+                return name
 
     def _image(self) -> MetadataImage:
         return an_image({name: (topic, count, ()) for name, (topic, count) in self._topics.items()})
