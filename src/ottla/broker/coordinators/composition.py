@@ -60,9 +60,7 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard[Any,
         shared = Shared(lambda: services.config)
         offsets = _part("ottla.coordinator.offsets", "Offsets")(shared)
         classic = _part("ottla.coordinator.classic", "ClassicGroups")(shared)
-        consumer = _part("ottla.coordinator.consumer", "ConsumerGroups")(
-            shared.timeline, lambda: services.config, classic
-        )
+        consumer = _part("ottla.coordinator.consumer", "ConsumerGroups")(shared, classic)
         return GroupShard(shared, offsets, classic, consumer)
 
     runtime = CoordinatorRuntime(
