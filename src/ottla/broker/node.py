@@ -201,6 +201,8 @@ class Node:
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
         self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(services.groups.on_metadata)
+        control.add_publisher(services.transactions.on_metadata)
         control.add_publisher(DirectoryAssignments(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)

@@ -15,15 +15,18 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
-from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, ReplicaReader
+from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, LeadershipListener, ReplicaReader
 from ottla.broker.request_metrics import TopicMeters
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo, Flush
+from ottla.log.append import AppendOrigin
+from ottla.log.producers import VerificationGuard
 from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metrics.registry import Registry
 from ottla.model import TopicPartition, Uuid
 from ottla.partition import Effect, Heard, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
 from ottla.partition.follower import PartitionFollower
+from ottla.records import read_header
 from ottla.records.validate import DecompressionBudget, validate_as_it_is, validate_closely
 from ottla.runtime import DiskError, Offload, Runtime
 
@@ -73,6 +76,8 @@ class ReplicaManager:
         self.fetchers: Fetchers = NoFetchers()
         self.propose_isr: Callable[[HostedPartition, ProposeIsr], None] = lambda partition, proposal: None
         """Takes a proposal to the controller, and comes back with `on_alter_partition_result`."""
+        self.leaderships: dict[str, LeadershipListener] = {}
+        """Who wants to know when this node begins and ceases to lead a partition, by the name of the topic."""
         self._tasks: set[asyncio.Future[None]] = set()
         self.on_offline: Callable[[HostedPartition, BaseException], None] = lambda partition, error: None
         """The disk under a partition failed; the others on it are the listener's to fail."""
@@ -182,6 +187,54 @@ class ReplicaManager:
             if partition.replica_readers:
                 self._appended[partition] = None
         return appended
+
+    def append_by_coordinator(
+        self,
+        partition: HostedPartition,
+        batch: memoryview,
+        *,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Append a batch that this node has built: a coordinator's records, or a transaction's marker. It is to be as
+        safe as with `acks=all`. Raises `KafkaError`; then nothing was appended."""
+        leader = partition.leader
+        if leader is None:
+            self.leader_or_refuse(partition)
+            raise AssertionError
+        if not leader.has_min_isr:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        try:
+            appended = partition.log.append(
+                batch,
+                read_header(batch),
+                leader_epoch=leader.leader_epoch,
+                now_ms=self._clock.wall_ms(),
+                origin=AppendOrigin.COORDINATOR,
+                verification_guard=guard,
+                transaction_version=transaction_version,
+            )
+        except DiskError as error:
+            self.fail(partition, error)
+            raise
+        self._on_appended(partition, appended, len(batch))
+        return appended
+
+    def _on_appended(self, partition: HostedPartition, appended: AppendInfo, size: int) -> None:
+        meters, log = partition.meters, partition.log
+        meters.messages_in.value += appended.last_offset - appended.first_offset + 1
+        meters.bytes_in.value += size
+        # With `flush.messages` a record counts only after its fsync: it waits at the gate, as do those after it.
+        if not partition.gated:
+            end_offset = log.log_end_offset
+            if end_offset - log.recovery_point >= log.config.flush_messages:
+                partition.gated = True
+                self.flush(partition)
+            else:
+                partition.durable_offset = end_offset
+                self._on_durable(partition)
+        if partition.replica_readers:
+            self._appended[partition] = None
 
     def _on_durable(self, partition: HostedPartition) -> None:
         """The durable offset moved: our own log end, as far as replication is concerned."""
@@ -306,6 +359,8 @@ class ReplicaManager:
             partition.gated = False
         self._on_durable(partition)
         self._wake_all(partition)
+        if (listener := self.leaderships.get(partition.topic)) is not None:
+            listener.on_elected(partition)
 
     def on_partition_changed(self, partition: HostedPartition, image: PartitionImage) -> None:
         """Replicas or ISR are others now, under the same leader epoch."""
@@ -501,4 +556,6 @@ class ReplicaManager:
                 waiter.on_lost(partition, required)
         while partition.delete_waiters:
             partition.delete_waiters.popitem()[0].on_lost(partition)
+        if (listener := self.leaderships.get(partition.topic)) is not None:
+            listener.on_resigned(partition)
         self._wake_all(partition)

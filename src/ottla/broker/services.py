@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
+from ottla.broker.coordinators.composition import group_coordinators, transaction_coordinators
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
@@ -108,6 +109,8 @@ class Services:
         self.on_config()
         self.told_of_groups = False
         """Was it said, once, that clients ask for what is not served?"""
+        self.groups = group_coordinators(self)
+        self.transactions = transaction_coordinators(self)
         self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,7 +1,8 @@
 """One module an API. To add one: a row here, a module with `handle`, and a test.
 
-`handle(context, request)` gets the decoded request and returns the response, or an awaitable of it when the answer has
-to wait. Produce and Fetch, which are tuned by hand, are started by the dispatcher directly.
+`handle(context, request)` gets the decoded request and returns the response, or, when the answer has to wait, a
+`Promise` of it, or any other awaitable, which costs a task. Produce and Fetch, which are tuned by hand, are started by
+the dispatcher directly.
 """
 
 from __future__ import annotations
