@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
     def decode(self) -> StoredRecord:
         record = TRANSACTION_KINDS.decode(self.key, self.value)
-        assert record is not None
+        assert isinstance(record, StoredRecord)
         return record
 
 

@@ -121,7 +121,9 @@ class Dialogue:
                 )
             case "add":
                 assert identity is not None
-                return stage.ask(lambda shard: shard.add_partitions(name, *identity, _partitions(command), version, now_ms))
+                return stage.ask(
+                    lambda shard: shard.add_partitions(name, *identity, _partitions(command), version, now_ms)
+                )
             case "verify":
                 assert identity is not None
                 return stage.ask(lambda shard: shard.verify_partitions(name, *identity, sorted(_partitions(command))))

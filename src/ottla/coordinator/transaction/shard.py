@@ -24,7 +24,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from ottla.coordinator.outcome import AnyEffect, Outcome, SetTimer
-from ottla.coordinator.stored import StoredRecord
+from ottla.coordinator.stored import AnyRecord, StoredRecord
 from ottla.coordinator.timeline import Timeline, TimelineMap
 from ottla.coordinator.transaction.effects import SendMarkers
 from ottla.coordinator.transaction.list_filter import ListFilter
@@ -105,8 +105,6 @@ class TransactionShard:
         self._open: dict[str, None] = {}
         """Every id whose transaction is ongoing, and perhaps some more: where timeouts are looked for."""
         self._marking: dict[str, _Marking] = {}
-        self._made: dict[int, tuple[TransactionLogValue, Transaction]] = {}
-        """What was made of each record that has yet to be replayed, by the identity of its value."""
 
     # InitProducerId.
 
@@ -290,7 +288,7 @@ class TransactionShard:
             coordinator_epoch=self.coordinator_epoch,
             transaction_version=decided.client_version,
         )
-        self._marking[transactional_id] = _Marking(effect, set(decided.partitions))
+        self._marking[transactional_id] = _Marking(effect, decided, set(decided.partitions))
         return effect
 
     # Completion.
@@ -306,7 +304,7 @@ class TransactionShard:
     def _complete(self, marking: _Marking, now_ms: int) -> Outcome[None]:
         transactional_id = marking.effect.transactional_id
         decided = self.transactions.get(transactional_id)
-        if marking.remaining or decided is None or not marking.is_of(decided):
+        if marking.remaining or decided is not marking.decided:
             return Outcome()
         return Outcome(records=[self._record(transactional_id, decided.completed(now_ms))], tag=marking)
 
@@ -314,13 +312,14 @@ class TransactionShard:
         """How the completion of a transaction was written."""
         assert isinstance(tag, _Marking)
         transactional_id = tag.effect.transactional_id
-        if error is ErrorCode.NONE:
-            if self._marking.get(transactional_id) is tag:
-                del self._marking[transactional_id]
-            return Outcome()
-        # What came after the completion was undone with it, the decision on a next transaction too.
-        self._marking[transactional_id] = tag
-        return Outcome(effects=[SetTimer(key=(*COMPLETE_TIMER, transactional_id), delay_ms=COMPLETE_AGAIN_MS)])
+        if error is not ErrorCode.NONE and self.transactions.get(transactional_id) is tag.decided:
+            # It was undone, and with it what came after, the decision on a next transaction too.
+            self._marking[transactional_id] = tag
+            return Outcome(effects=[SetTimer(key=(*COMPLETE_TIMER, transactional_id), delay_ms=COMPLETE_AGAIN_MS)])
+        # Otherwise it is in the log, even if it takes long to be committed.
+        if self._marking.get(transactional_id) is tag:
+            del self._marking[transactional_id]
+        return Outcome()
 
     # What time brings.
 
@@ -334,22 +333,23 @@ class TransactionShard:
 
     def _abort_timed_out(self, now_ms: int) -> Outcome[None]:
         """A late producer is fenced by the higher epoch of the abort (KAFKA-6119)."""
-        outcome: Outcome[None] = Outcome()
+        records: list[StoredRecord] = []
+        effects: list[AnyEffect] = []
         for transactional_id in list(self._open):
             current = self.transactions.get(transactional_id)
             if current is None or current.state in IDLE:
                 # One that is decided stays: until it is complete the decision may be undone.
                 del self._open[transactional_id]
-            elif _has_timed_out(current, now_ms) and len(outcome.records) < RECORDS_AT_ONCE_MAX:
+            elif _has_timed_out(current, now_ms) and len(records) < RECORDS_AT_ONCE_MAX:
                 next_producer_id = self._producer_id_after(current, self.transaction_version)
                 if next_producer_id is None:
                     continue
                 fenced = current.fenced(self.transaction_version, next_producer_id, now_ms)
-                records, effects = self._decided(transactional_id, fenced, now_ms)
-                outcome.records += records
-                outcome.effects += effects
-        outcome.effects.append(self._look_again(ABORT_TIMER, self.settings.abort_interval_ms, len(outcome.records)))
-        return outcome
+                decision, markers = self._decided(transactional_id, fenced, now_ms)
+                records += decision
+                effects += markers
+        effects.append(self._look_again(ABORT_TIMER, self.settings.abort_interval_ms, len(records)))
+        return Outcome(records=records, effects=effects, atomic=False)
 
     def _expire(self, now_ms: int) -> Outcome[None]:
         oldest_ms = now_ms - self.settings.id_expiration_ms
@@ -363,7 +363,7 @@ class TransactionShard:
             for transactional_id in islice(expired, RECORDS_AT_ONCE_MAX)
         ]
         again = self._look_again(EXPIRE_TIMER, self.settings.expire_interval_ms, len(records))
-        return Outcome(records=records, effects=[again])
+        return Outcome(records=records, effects=[again], atomic=False)
 
     def _look_again(self, timer: tuple[str, ...], interval_ms: int, found: int) -> SetTimer:
         """Sooner than usual if there may be more than one batch takes."""
@@ -373,20 +373,19 @@ class TransactionShard:
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         """What was decided is finished, by sending the markers again; what is ongoing has its timeout looked at."""
         self.on_metadata(image, now_ms)
-        outcome: Outcome[None] = Outcome(
-            effects=[
-                SetTimer(key=ABORT_TIMER, delay_ms=self.settings.abort_interval_ms),
-                SetTimer(key=EXPIRE_TIMER, delay_ms=self.settings.expire_interval_ms),
-            ]
-        )
+        records: list[StoredRecord] = []
+        effects: list[AnyEffect] = [
+            SetTimer(key=ABORT_TIMER, delay_ms=self.settings.abort_interval_ms),
+            SetTimer(key=EXPIRE_TIMER, delay_ms=self.settings.expire_interval_ms),
+        ]
         for transactional_id, transaction in self.transactions.items():
             if transaction.state not in PREPARED:
                 continue
             if transaction.partitions:
-                outcome.effects.append(self._send_markers(transactional_id, transaction))
+                effects.append(self._send_markers(transactional_id, transaction))
             else:
-                outcome.records.append(self._record(transactional_id, transaction.completed(now_ms)))
-        return outcome
+                records.append(self._record(transactional_id, transaction.completed(now_ms)))
+        return Outcome(records=records, effects=effects, atomic=False)
 
     def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         self.transaction_version = image.features.levels.get(FEATURE, 0)
@@ -396,19 +395,19 @@ class TransactionShard:
 
     def _record(self, transactional_id: str, transaction: Transaction) -> StoredRecord:
         version = value_version(self.transaction_version)
-        value = transaction.to_value(version)
-        self._made[id(value)] = (value, transaction)
-        return StoredRecord(TransactionLogKey(transactional_id=transactional_id), value, version)
+        return StoredRecord(
+            TransactionLogKey(transactional_id=transactional_id), transaction.to_value(version), version
+        )
 
-    def replay(self, record: StoredRecord, producer_id: int, producer_epoch: int) -> None:
+    def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None:
+        assert isinstance(record, StoredRecord)
         assert isinstance(record.key, TransactionLogKey)
         transactional_id = record.key.transactional_id
         if record.value is None:
             self.transactions.pop(transactional_id)
             return
         assert isinstance(record.value, TransactionLogValue)
-        made = self._made.pop(id(record.value), None)
-        transaction = Transaction.from_value(record.value) if made is None else made[1]
+        transaction = Transaction.from_value(record.value)
         self.transactions[transactional_id] = transaction
         if transaction.state == TransactionState.ONGOING:
             self._open[transactional_id] = None
@@ -421,10 +420,8 @@ class TransactionShard:
     def describe(self, transactional_id: str) -> Transaction | None:
         """With the partitions that a decision has yet to reach, as Kafka tells them."""
         transaction = self.transactions.committed(transactional_id)
-        if transaction is None or transaction.state not in PREPARED:
-            return transaction
         marking = self._marking.get(transactional_id)
-        if marking is None or not marking.is_of(transaction):
+        if transaction is None or marking is None or marking.decided is not transaction:
             return transaction
         return replace(transaction, partitions=frozenset(marking.remaining))
 
@@ -441,15 +438,9 @@ class _Marking:
     """A decision on its way to the partitions."""
 
     effect: SendMarkers
+    decided: Transaction
     remaining: set[TopicPartition]
     """Those that are not known to have their marker."""
-
-    def is_of(self, transaction: Transaction) -> bool:
-        """Is that what `transaction` has decided?"""
-        return transaction.state in PREPARED and (transaction.producer_id, transaction.producer_epoch) == (
-            self.effect.producer_id,
-            self.effect.producer_epoch,
-        )
 
 
 def _refused(error: ErrorCode) -> Outcome[Identity]:

@@ -140,7 +140,7 @@ class Transaction:
     # Records.
 
     def to_value(self, version: int) -> TransactionLogValue:
-        value = TransactionLogValue(
+        value = _MadeValue(
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             transaction_timeout_ms=self.timeout_ms,
@@ -149,6 +149,7 @@ class Transaction:
             transaction_last_update_timestamp_ms=self.updated_ms,
             transaction_start_timestamp_ms=self.start_ms,
         )
+        value.made_of = self
         if version >= 1:
             value.previous_producer_id = self.previous_producer_id
             value.next_producer_id = self.next_producer_id
@@ -157,6 +158,9 @@ class Transaction:
 
     @classmethod
     def from_value(cls, value: TransactionLogValue) -> Transaction:
+        """What a value was made of: of one that was read, all that its bytes say."""
+        if isinstance(value, _MadeValue):
+            return value.made_of
         if value.transaction_status not in _STATES:
             raise Malformed(f"a transaction's record has the unknown state {value.transaction_status}")
         return cls(
@@ -175,6 +179,14 @@ class Transaction:
             updated_ms=value.transaction_last_update_timestamp_ms,
             client_version=value.client_transaction_version,
         )
+
+
+class _MadeValue(TransactionLogValue):
+    """A value that was made here, and what its bytes do not say. (The codec looks for `PartitionsSchema` in this
+    module, since it is the module of the class.)"""
+
+    __slots__ = ("made_of",)
+    made_of: Transaction
 
 
 def value_version(transaction_version: int) -> int:
