@@ -220,6 +220,7 @@ class ServedShard(Generic[S]):
 
     def on_loaded(self) -> None:
         """The log has been replayed to its end."""
+        self._timeline.loading = False
         self.next_offset = self.partition.log.log_end_offset
         if self._timeline.pending:
             # What an earlier leader wrote last is in our log, and will be committed in time.
