@@ -32,6 +32,7 @@ HANDLERS = {
     24: "add_partitions_to_txn",
     25: "add_offsets_to_txn",
     26: "end_txn",
+    27: "write_txn_markers",
     29: "describe_acls",
     30: "forwarded",  # CreateAcls
     31: "forwarded",  # DeleteAcls

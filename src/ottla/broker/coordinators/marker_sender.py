@@ -1,7 +1,7 @@
 """Sends the decisions of transactions to the partitions that they concern, until each has its marker.
 
-Owns the markers under way. A node is sent one request at a time; what comes up meanwhile goes into its next one, so that
-many transactions share a request. The partitions that this node leads are written to directly.
+Owns the markers under way. A node is sent one request at a time; what comes up meanwhile goes into its next one, so
+that many transactions share a request. The partitions that this node leads are written to directly.
 
 A marker is sent again, to whoever leads the partition then, for as long as this node coordinates the transaction. One
 that is written twice does no harm. A partition of a topic that was deleted needs none.
