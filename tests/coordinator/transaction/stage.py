@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ottla.coordinator.outcome import Answer, CancelTimer, Outcome, SetTimer
+from ottla.coordinator.outcome import Answer, AnyEffect, CancelTimer, Outcome, SetTimer
 from ottla.coordinator.stored import TRANSACTION_KINDS, StoredRecord
 from ottla.coordinator.timeline import Timeline
 from ottla.coordinator.transaction.effects import SendMarkers
@@ -141,6 +141,18 @@ class Stage:
             if ticket.outcome.tag is not None:
                 self._told(ticket.outcome.tag, error)
 
+    def give_up(self) -> None:
+        """It takes too long: whoever waits is told so. What was appended is in the log, and may yet be committed."""
+        late, self.waiting = self.waiting, []
+        for ticket in late:
+            ticket.is_done = True
+            ticket.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            markers: list[AnyEffect] = [each for each in ticket.outcome.effects if isinstance(each, SendMarkers)]
+            if markers:
+                self.waiting.append(Ticket(Outcome(effects=markers), ticket.end_offset))
+            if ticket.outcome.tag is not None:
+                self._told(ticket.outcome.tag, ticket.error)
+
     def move(self, kept: int | None = None) -> None:
         """Another leader takes over, whose log has the committed records and the first `kept` of those after."""
         if kept is not None:
@@ -166,8 +178,9 @@ class Stage:
             producer_ids=self.ids,
             settings=self.settings,
         )
-        shard.timeline.loading = True
-        for entry in self.log:
+        for offset, entry in enumerate(self.log):
+            shard.timeline.loading = offset < self.high_watermark
+            shard.timeline.begin(offset)
             shard.replay(entry.decode(), -1, -1)
         shard.timeline.loading = False
         return shard

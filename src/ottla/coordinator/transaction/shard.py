@@ -489,14 +489,19 @@ def _check_end_v2(current: Transaction, producer_id: int, producer_epoch: int, c
     CompleteAbort       ok    ends    invalid  invalid
     CompleteCommit invalid    ends         ok  invalid
     """
+    # Where the last transaction ended by the rules of version 1, the epoch before the current one is somebody else's:
+    # Kafka would hand a fenced producer the identity of the one that fenced it.
+    bumped = current.client_version >= BUMPS_EPOCH
     rotated = (
-        current.previous_producer_id == producer_id and producer_epoch == EPOCH_MAX - 1 and current.producer_epoch == 0
+        bumped
+        and current.previous_producer_id == producer_id
+        and (producer_epoch, current.producer_epoch) == (EPOCH_MAX - 1, 0)
     )
     """Is it a retry of the EndTxn that used up the epochs of the producer's last id?"""
     if current.producer_id != producer_id and not rotated:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     is_current = current.producer_epoch == producer_epoch
-    is_retry = current.producer_epoch == producer_epoch + 1
+    is_retry = bumped and current.producer_epoch == producer_epoch + 1
     if current.state in PREPARED:
         if not is_retry:
             return ErrorCode.PRODUCER_FENCED
