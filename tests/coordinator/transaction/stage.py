@@ -68,6 +68,8 @@ class Stage:
     now_ms: int = 1_000_000
     ids: Ids = field(default_factory=Ids)
     log: list[Entry] = field(default_factory=list)
+    appended: int = 0
+    """What lies before is in the leader's log; what comes after is gathered, and will be appended as one batch."""
     high_watermark: int = 0
     leader_epoch: int = 0
     shard: TransactionShard = field(init=False)
@@ -115,7 +117,11 @@ class Stage:
 
     # What becomes of appends.
 
+    def append(self) -> None:
+        self.appended = len(self.log)
+
     def commit(self, end_offset: int | None = None) -> None:
+        self.append()
         self.high_watermark = max(self.high_watermark, len(self.log) if end_offset is None else end_offset)
         self.shard.timeline.commit(self.high_watermark)
         ready = [ticket for ticket in self.waiting if ticket.end_offset <= self.high_watermark]
@@ -131,10 +137,12 @@ class Stage:
                 self._told(ticket.outcome.tag, ErrorCode.NONE)
 
     def fail(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """Nothing that is not committed was written."""
-        del self.log[self.high_watermark :]
-        self.shard.timeline.revert(self.high_watermark)
-        failed, self.waiting = self.waiting, []
+        """What was gathered could not be appended."""
+        del self.log[self.appended :]
+        self.shard.timeline.revert(self.appended)
+        failed = [ticket for ticket in self.waiting if ticket.end_offset > self.appended]
+        self.waiting = [ticket for ticket in self.waiting if ticket.end_offset <= self.appended]
+        # Those who wrote nothing themselves wait for the batch all the same.
         for ticket in failed:
             ticket.is_done = True
             ticket.error = error
@@ -143,6 +151,7 @@ class Stage:
 
     def give_up(self) -> None:
         """It takes too long: whoever waits is told so. What was appended is in the log, and may yet be committed."""
+        self.append()
         late, self.waiting = self.waiting, []
         for ticket in late:
             ticket.is_done = True
@@ -160,6 +169,7 @@ class Stage:
         for ticket in self.waiting:
             ticket.is_done = True
             ticket.error = ErrorCode.NOT_COORDINATOR
+        self.append()
         self.leader_epoch += 1
         self._lead()
 
