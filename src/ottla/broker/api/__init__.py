@@ -37,6 +37,9 @@ HANDLERS = {
     21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
+    24: "add_partitions_to_txn",
+    25: "add_offsets_to_txn",
+    26: "end_txn",
     27: "write_txn_markers",
     29: "describe_acls",
     30: "forwarded",  # CreateAcls
@@ -60,6 +63,8 @@ HANDLERS = {
     60: "describe_cluster",
     61: "describe_producers",
     64: "forwarded",  # UnregisterBroker
+    65: "describe_transactions",
+    66: "list_transactions",
     71: "get_telemetry_subscriptions",
     72: "push_telemetry",
     74: "list_config_resources",
