@@ -6,7 +6,7 @@ import pytest
 
 from ottla.controller.activation import activation_records
 from ottla.errors import StartupError
-from ottla.metadata.features import ELR_VERSION, default_features
+from ottla.metadata.features import ELR_VERSION, GROUP_VERSION, TRANSACTION_VERSION, default_features
 from ottla.metadata.records import MetadataRecord
 from ottla.metadata.state import MetadataBatch, MetadataState
 from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
