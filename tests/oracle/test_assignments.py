@@ -20,7 +20,14 @@ from ottla.coordinator.consumer.member import Member
 from ottla.coordinator.consumer.metadata_hash import TopicHashes
 from ottla.coordinator.consumer.target import next_target
 from ottla.coordinator.timeline import Timeline
-from ottla.metadata.images import BrokerRegistration, ClusterImage, MetadataImage, PartitionImage, TopicImage, TopicsImage
+from ottla.metadata.images import (
+    BrokerRegistration,
+    ClusterImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    TopicsImage,
+)
 from ottla.metadata.persistent import PersistentMap
 from ottla.model import Uuid, uuid_to_text
 from ottla.wire.messages.consumer_group_target_assignment_member_key import ConsumerGroupTargetAssignmentMemberKey

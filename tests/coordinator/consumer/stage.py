@@ -274,6 +274,5 @@ def assigned(response: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]] |
     if response.assignment is None:
         return None
     return {
-        topic.topic_id.lstrip(b".").decode(): sorted(topic.partitions)
-        for topic in response.assignment.topic_partitions
+        topic.topic_id.lstrip(b".").decode(): sorted(topic.partitions) for topic in response.assignment.topic_partitions
     }

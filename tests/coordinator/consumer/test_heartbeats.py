@@ -105,7 +105,12 @@ def test_a_member_that_leaves_frees_its_partitions(stage: Stage) -> None:
     written = len(stage.log)
     response = stage.heartbeat("m1", -1)
     assert (response.member_id, response.member_epoch) == ("m1", -1)
-    assert kinds(stage, written) == ["!CurrentMemberAssignment", "!TargetAssignmentMember", "!MemberMetadata", "Metadata"]
+    assert kinds(stage, written) == [
+        "!CurrentMemberAssignment",
+        "!TargetAssignmentMember",
+        "!MemberMetadata",
+        "Metadata",
+    ]
     assert assigned(stage.heartbeat("m2", 3)) == {"a": [0, 1, 2, 3]}
     assert not [key for key in stage.timers if "m1" in key]
 

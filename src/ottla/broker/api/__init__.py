@@ -50,6 +50,8 @@ HANDLERS = {
     60: "describe_cluster",
     61: "describe_producers",
     64: "forwarded",  # UnregisterBroker
+    68: "consumer_group_heartbeat",
+    69: "consumer_group_describe",
     71: "get_telemetry_subscriptions",
     72: "push_telemetry",
     74: "list_config_resources",
