@@ -242,7 +242,9 @@ def test_topics_that_come_and_grow(group: GroupClient, topic: Topic, name: str) 
     made = group.create_topic(later, 1)
     wanted = {topic.topic_id: [0, 1, 2, 3], made.topic_id: [0]}
     assert eventually(lambda: heartbeat_again(group, 2), lambda got: got is not None) == wanted
-    grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=later, count=2)], timeout_ms=10_000)
+    grown = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=later, count=2, assignments=None)], timeout_ms=10_000
+    )
     assert group.call(grown, CreatePartitionsResponse).results[0].error_code == 0
     wanted[made.topic_id] = [0, 1]
     assert eventually(lambda: heartbeat_again(group, 3), lambda got: got is not None) == wanted

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69): consumer groups with their members, what each has and what it shall have (KIP-848)."""
+"""ConsumerGroupDescribe (key 69): consumer groups, and what each member has and shall have (KIP-848)."""
 
 from __future__ import annotations
 
