@@ -44,14 +44,20 @@ class GroupShard:
 
     __slots__ = ("_parts", "classic", "consumer", "offsets", "shared")
 
-    def __init__(self, config: Callable[[], NodeConfig]) -> None:
-        """`config` gives the node's configuration that is in force when it is asked."""
-        shared = self.shared = Shared(config)
-        self.offsets = Offsets(shared)
-        self.classic = ClassicGroups(shared)
-        self.consumer = ConsumerGroups(shared, self.classic)
-        self._parts: dict[str, Part] = {"classic": self.classic, "consumer": self.consumer, "offsets": self.offsets}
+    def __init__(self, shared: Shared, offsets: Offsets, classic: ClassicGroups, consumer: ConsumerGroups) -> None:
+        self.shared = shared
+        self.offsets = offsets
+        self.classic = classic
+        self.consumer = consumer
+        self._parts: dict[str, Part] = {"classic": classic, "consumer": consumer, "offsets": offsets}
         shared.groups = self
+
+    @classmethod
+    def empty(cls, config: Callable[[], NodeConfig]) -> GroupShard:
+        """`config` gives the node's configuration that is in force when it is asked."""
+        shared = Shared(config)
+        classic = ClassicGroups(shared)
+        return cls(shared, Offsets(shared), classic, ConsumerGroups(shared, classic))
 
     @property
     def timeline(self) -> Timeline:

@@ -29,7 +29,7 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard]:
     def make(partition: int, leader_epoch: int) -> GroupShard:
         from ottla.coordinator.group_shard import GroupShard
 
-        return GroupShard(lambda: services.config)
+        return GroupShard.empty(lambda: services.config)
 
     runtime = CoordinatorRuntime(
         services,
