@@ -18,16 +18,14 @@ from typing import assert_never
 from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, LeadershipListener, ReplicaReader
 from ottla.broker.request_metrics import TopicMeters
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import AppendInfo, Flush
-from ottla.log.append import AppendOrigin
-from ottla.log.producers import VerificationGuard
+from ottla.log import AppendInfo, AppendOrigin, Flush, VerificationGuard
 from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metrics.registry import Registry
 from ottla.model import TopicPartition, Uuid
 from ottla.partition import Effect, Heard, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
 from ottla.partition.follower import PartitionFollower
-from ottla.records import read_header
-from ottla.records.validate import DecompressionBudget, validate_as_it_is, validate_closely
+from ottla.records import TimestampType, read_header
+from ottla.records.validate import DecompressionBudget, stamp, validate_as_it_is, validate_closely
 from ottla.runtime import DiskError, Offload, Runtime
 
 _log = logging.getLogger(__name__)
@@ -142,8 +140,12 @@ class ReplicaManager:
         acks: int,
         api_version: int,
         budget: DecompressionBudget | None = None,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Validate one produced batch and append it. Raises `KafkaError`; then nothing was appended."""
+        """Validate one produced batch and append it. Raises `KafkaError`; then nothing was appended.
+
+        A transactional batch needs a `guard`, from `broker/verification`.
+        """
         meters = partition.meters
         meters.produces.value += 1
         leader = partition.leader
@@ -159,14 +161,16 @@ class ReplicaManager:
             stored, header, _ = validate_closely(batch, partition.rules, now_ms, api_version >= 7, budget)
         log = partition.log
         try:
-            appended = log.append(stored, header, leader_epoch=leader.leader_epoch, now_ms=now_ms)
+            appended = log.append(
+                stored, header, leader_epoch=leader.leader_epoch, now_ms=now_ms, verification_guard=guard
+            )
         except DiskError as error:
             self.fail(partition, error)
             raise
         if not appended.duplicate:
             meters.messages_in.value += appended.last_offset - appended.first_offset + 1
             meters.bytes_in.value += len(batch)
-            # With `flush.messages` a record counts only after its fsync: it waits at the gate, as do those after it.
+            # What `_on_appended` does, in line: this is the way of every record that is produced.
             if not partition.gated:
                 end_offset = log.log_end_offset
                 if end_offset - log.recovery_point >= log.config.flush_messages:
@@ -196,20 +200,34 @@ class ReplicaManager:
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Append a batch that this node has built: a coordinator's records, or a transaction's marker. It is to be as
-        safe as with `acks=all`. Raises `KafkaError`; then nothing was appended."""
+        """Append a batch that a coordinator of this node made: its records, or a transaction's marker.
+
+        As safe as `acks=all` asks: refused where too few replicas are in sync, and the caller waits for the high
+        watermark. Raises `KafkaError`; then nothing was appended.
+        """
         leader = partition.leader
         if leader is None:
             self.leader_or_refuse(partition)
             raise AssertionError
         if not leader.has_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        now_ms = self._clock.wall_ms()
+        header = read_header(batch)
+        rules = partition.rules
+        if len(batch) > rules.max_message_bytes and not header.is_control:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"A batch of {len(batch)} bytes is larger than the topic's {rules.max_message_bytes}.",
+            )
+        if rules.timestamp_type == TimestampType.LOG_APPEND_TIME:
+            header = stamp(batch, header, now_ms)
+        log = partition.log
         try:
-            appended = partition.log.append(
+            appended = log.append(
                 batch,
-                read_header(batch),
+                header,
                 leader_epoch=leader.leader_epoch,
-                now_ms=self._clock.wall_ms(),
+                now_ms=now_ms,
                 origin=AppendOrigin.COORDINATOR,
                 verification_guard=guard,
                 transaction_version=transaction_version,
@@ -221,17 +239,16 @@ class ReplicaManager:
         return appended
 
     def _on_appended(self, partition: HostedPartition, appended: AppendInfo, size: int) -> None:
+        """With `flush.messages` a record counts only after its fsync: it waits at the gate, as do those after it."""
         meters, log = partition.meters, partition.log
         meters.messages_in.value += appended.last_offset - appended.first_offset + 1
         meters.bytes_in.value += size
-        # With `flush.messages` a record counts only after its fsync: it waits at the gate, as do those after it.
         if not partition.gated:
-            end_offset = log.log_end_offset
-            if end_offset - log.recovery_point >= log.config.flush_messages:
+            if log.unflushed_messages >= log.config.flush_messages:
                 partition.gated = True
                 self.flush(partition)
             else:
-                partition.durable_offset = end_offset
+                partition.durable_offset = log.log_end_offset
                 self._on_durable(partition)
         if partition.replica_readers:
             self._appended[partition] = None

@@ -38,6 +38,7 @@ from ottla.wire.produce_codec import Openings
 if TYPE_CHECKING:
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
+    from ottla.broker.verification import TransactionVerification
     from ottla.wire.messages.produce_response import ProduceResponse
 
 _log = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ class Services:
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
         self.producer_ids: ProducerIds
+        self.verification: TransactionVerification
         self.on_config()
         self.coordinator_topics = CoordinatorTopics(self)
         self.groups = group_coordinators(self)
@@ -140,6 +142,7 @@ class Services:
         )
         self.logs.cordoned = config.cordoned_log_dirs
         self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
+        self.logs.set_transaction_verification(config.get_bool("transaction.partition.verification.enable"))
 
     async def drain(self) -> None:
         """Wait for what was spawned."""
