@@ -12,6 +12,7 @@ from ottla.wire.messages import consumer_group_heartbeat_request as modern
 from ottla.wire.messages import offset_commit_request as commit
 from ottla.wire.messages import offset_delete_request as delete
 from ottla.wire.messages import offset_fetch_request as fetch
+from ottla.wire.messages import txn_offset_commit_request as staging
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from ottla.wire.messages.delete_groups_request import DeleteGroupsRequest
@@ -36,7 +37,9 @@ from ottla.wire.messages.offset_fetch_response import (
 )
 from ottla.wire.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
+from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from tests.behaviour.client import Client, Topic, eventually
+from tests.behaviour.transactions import Transactional
 
 GROUP = 0
 COMMIT_VERSIONS = range(2, 11)
@@ -216,6 +219,48 @@ class Groups:
         assert group.error_code == 0, ErrorCode(group.error_code)
         ((found,),) = (each.partitions for each in group.topics)
         return found
+
+    def stage(
+        self,
+        producer: Transactional,
+        group_id: str,
+        offsets: dict[Partition, int],
+        *,
+        version: int = 5,
+        member: Member = OUTSIDER,
+        instance_id: str | None = None,
+        metadata: str | None = "",
+    ) -> Codes:
+        """Commit as part of the producer's transaction."""
+        topics: dict[str, staging.TxnOffsetCommitRequestTopic] = {}
+        for (topic, index), offset in offsets.items():
+            asked = topics.setdefault(topic.name, staging.TxnOffsetCommitRequestTopic(name=topic.name))
+            asked.partitions.append(
+                staging.TxnOffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        request = staging.TxnOffsetCommitRequest(
+            transactional_id=producer.transactional_id,
+            group_id=group_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=instance_id,
+            topics=list(topics.values()),
+        )
+        response = self.client.call(request, TxnOffsetCommitResponse, version)
+        return {
+            (each.name, partition.partition_index): ErrorCode(partition.error_code)
+            for each in response.topics
+            for partition in each.partitions
+        }
+
+    def stage_one(self, producer: Transactional, group_id: str, topic: Topic, offset: int, **rest: object) -> ErrorCode:
+        """The code of the only partition."""
+        ((_, code),) = self.stage(producer, group_id, {(topic, 0): offset}, **rest).items()  # type: ignore[arg-type]
+        return code
 
     def delete_offsets(self, group_id: str, *partitions: Partition) -> ErrorCode | Codes:
         """The code of the request, or those of the partitions."""
