@@ -459,7 +459,7 @@ async def test_a_log_that_cannot_be_read_as_what_it_is_is_not_served() -> None:
 async def test_the_offsets_of_a_transaction_count_from_its_marker_on() -> None:
     async with play() as it:
         log = it.partition.log
-        log.producers._verify = False
+        log.producers.verify_transactions = False
         for producer_id, commit in ((7, True), (8, False)):
             name = f"of {producer_id}"
             written = it.runtime.write_transactional(NAME, producer_id, 0, setting(name, 1))
@@ -486,7 +486,7 @@ async def test_the_offsets_of_a_transaction_count_from_its_marker_on() -> None:
 
 async def test_a_transactional_write_comes_after_what_was_gathered() -> None:
     async with play() as it:
-        it.partition.log.producers._verify = False
+        it.partition.log.producers.verify_transactions = False
         plain = it.runtime.write(NAME, setting(NAME, 1))
         transactional = it.runtime.write_transactional(NAME, 7, 0, lambda toy, now_ms: toy.set(NAME, 2))
         assert plain.result() == 1
@@ -506,7 +506,7 @@ async def test_a_transaction_that_was_not_verified_is_refused_and_undone() -> No
 
 async def test_a_marker_that_the_log_refuses_is_undone() -> None:
     async with play() as it:
-        it.partition.log.producers._verify = False
+        it.partition.log.producers.verify_transactions = False
         await it.runtime.write_transactional(NAME, 7, 5, lambda toy, now_ms: toy.set(NAME, 1))
         stale = it.runtime.complete_transaction(0, 7, 4, 3, True, 1)
         assert code(stale) == ErrorCode.INVALID_PRODUCER_EPOCH
