@@ -22,7 +22,11 @@ HANDLERS = {
     1: "fetch",
     2: "list_offsets",
     3: "metadata",
+    8: "offset_commit",
+    9: "offset_fetch",
     10: "find_coordinator",
+    15: "describe_groups",
+    16: "list_groups",
     18: "api_versions",
     19: "forwarded",  # CreateTopics
     20: "forwarded",  # DeleteTopics
@@ -40,10 +44,12 @@ HANDLERS = {
     33: "alter_configs",
     35: "describe_log_dirs",
     37: "forwarded",  # CreatePartitions
+    42: "delete_groups",
     43: "forwarded",  # ElectLeaders
     44: "incremental_alter_configs",
     45: "forwarded",  # AlterPartitionReassignments
     46: "forwarded",  # ListPartitionReassignments
+    47: "offset_delete",
     48: "describe_client_quotas",
     49: "forwarded",  # AlterClientQuotas
     50: "describe_user_scram_credentials",
