@@ -80,6 +80,14 @@ class PersistentMap(Generic[K, V]):
         missing.sort(key=itemgetter(0))
         return [value for _, value in missing]
 
+    def has_keys_beyond(self, older: PersistentMap[K, V]) -> bool:
+        """Whether there are keys that `older`, a version of this map or any other, does not have."""
+        if self is older:
+            return False
+        alike = zip(self._shards, older._shards, strict=True) if self._mask == older._mask else None
+        shards = self._shards if alike is None else [mine for mine, other in alike if mine is not other]
+        return any(key not in older for shard in shards for key in shard)
+
     def updated(self, changes: Mapping[K, V | None]) -> PersistentMap[K, V]:
         """The next version: each key of `changes` set, or removed where its value is None."""
         if not changes:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+AnyGroupShard = GroupShard[Any, Any, Any]
+
+
 class _Unbuilt:
     """Stands for a part that is not in this tree yet."""
 
@@ -63,9 +66,7 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard[Any,
         shared = Shared(lambda: services.config)
         offsets = _part("ottla.coordinator.offsets", "Offsets")(shared)
         classic = _part("ottla.coordinator.classic", "ClassicGroups")(shared)
-        consumer = _part("ottla.coordinator.consumer", "ConsumerGroups")(
-            shared.timeline, lambda: services.config, classic
-        )
+        consumer = _part("ottla.coordinator.consumer", "ConsumerGroups")(shared, classic)
         return GroupShard(shared, offsets, classic, consumer)
 
     runtime = CoordinatorRuntime(
