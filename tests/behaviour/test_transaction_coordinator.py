@@ -17,7 +17,7 @@ from ottla.wire.messages.list_transactions_request import ListTransactionsReques
 from ottla.wire.messages.list_transactions_response import ListTransactionsResponse
 from tests.behaviour.client import Client, Topic, eventually, now_ms
 from tests.behaviour.conftest import Node, StartNode
-from tests.behaviour.transactional import V1, V2, Transactional, only
+from tests.behaviour.transactions import V1, V2, Transactional, only
 
 NONE = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED
