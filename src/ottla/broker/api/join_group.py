@@ -8,6 +8,7 @@ from functools import partial
 from ottla.broker.context import Context
 from ottla.broker.coordinators.composition import AnyGroupShard
 from ottla.broker.promise import Promise
+from ottla.coordinator import by_kind
 from ottla.coordinator.classic import Joiner
 from ottla.coordinator.outcome import Outcome
 from ottla.errors import ErrorCode
@@ -53,8 +54,7 @@ def _join(
         unique=str(uuid.UUID(int=context.services.random.getrandbits(128), version=4)),
         token=token,
     )
-    outcome: Outcome[JoinGroupResponse] = shard.classic.join(request, joiner, now_ms)
-    return outcome
+    return by_kind.join(shard, request, joiner, now_ms)
 
 
 def _for_version(context: Context, response: JoinGroupResponse) -> JoinGroupResponse:
