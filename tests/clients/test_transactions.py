@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from uuid import uuid4
@@ -139,6 +140,63 @@ def test_the_second_producer_of_a_transactional_id_fences_the_first(
     assert _eventually(lambda: reader(topic), [b"of the second"]) == [b"of the second"]
 
 
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.slow)])
+def test_offsets_are_committed_with_the_transaction_that_used_them(
+    node: NodeProcess,
+    new_topic: Callable[..., str],
+    producer_of: Callable[[str], Producer],
+    reader: Callable[..., list[bytes]],
+    name: str,
+    protocol: str,
+) -> None:
+    topic, target = new_topic(), f"target-{name}"
+    source = Producer({"bootstrap.servers": node.bootstrap})
+    for number in range(20):
+        source.produce(topic, b"%d" % number)
+    assert source.flush(30) == 0
+    producer = producer_of(name)
+
+    def transform(count: int, commit: bool) -> None:
+        """A consumer of the group takes the next records, and its producer what is made of them."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": node.bootstrap,
+                "group.id": f"group-{name}",
+                "group.protocol": protocol,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+            }
+        )
+        consumer.subscribe([topic])
+        try:
+            messages = []
+            deadline = time.monotonic() + 60
+            while len(messages) < count and time.monotonic() < deadline:
+                messages += consumer.consume(count - len(messages), 1)
+            assert len(messages) == count
+            producer.begin_transaction()
+            for message in messages:
+                assert message.error() is None
+                producer.produce(target, b"from " + message.value())
+            last = messages[-1]
+            producer.send_offsets_to_transaction(
+                [TopicPartition(topic, last.partition(), last.offset() + 1)], consumer.consumer_group_metadata(), 30
+            )
+            if commit:
+                producer.commit_transaction(30)
+            else:
+                producer.abort_transaction(30)
+        finally:
+            consumer.close()
+
+    transform(5, commit=True)
+    transform(7, commit=False)
+    transform(15, commit=True)
+    wanted = [b"from %d" % number for number in range(20)]
+    assert _eventually(lambda: reader(target), wanted) == wanted
+
+
 async def test_aiokafka_commits_and_aborts(node: NodeProcess, new_topic: Callable[..., str], name: str) -> None:
     topic = new_topic()
     producer = AIOKafkaProducer(bootstrap_servers=node.bootstrap, transactional_id=name)
@@ -162,6 +220,34 @@ async def test_aiokafka_commits_and_aborts(node: NodeProcess, new_topic: Callabl
         assert [(await consumer.getone()).value for _ in range(3)] == [b"0", b"2", b"4"]
     finally:
         await consumer.stop()
+
+
+async def test_aiokafka_commits_offsets_with_a_transaction(
+    node: NodeProcess, new_topic: Callable[..., str], name: str
+) -> None:
+    topic = new_topic()
+    group = f"group-{name}"
+    producer = AIOKafkaProducer(bootstrap_servers=node.bootstrap, transactional_id=name)
+    consumer = AIOKafkaConsumer(bootstrap_servers=node.bootstrap, group_id=group, enable_auto_commit=False)
+    await producer.start()
+    await consumer.start()
+    try:
+        consumer.assign([Partition(topic, 0)])
+        for offset, commit in ((3, True), (5, False), (4, True)):
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({Partition(topic, 0): offset}, group)
+            if commit:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+        for _ in range(100):
+            if await consumer.committed(Partition(topic, 0)) == 4:
+                break
+            await asyncio.sleep(0.1)
+        assert await consumer.committed(Partition(topic, 0)) == 4
+    finally:
+        await consumer.stop()
+        await producer.stop()
 
 
 async def test_aiokafka_is_fenced(node: NodeProcess, new_topic: Callable[..., str], name: str) -> None:
