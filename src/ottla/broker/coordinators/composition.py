@@ -16,7 +16,7 @@ from ottla.coordinator.stored import GROUP_KINDS, TRANSACTION_KINDS
 from ottla.coordinator.timeline import Timeline
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.shard import TransactionShard
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, StartupError
 from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC
 from ottla.records import CompressionType
 
@@ -77,10 +77,17 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard[Any,
         partitions=config.get_int("offsets.topic.num.partitions"),
         timeout_ms=config.get_int("offsets.commit.timeout.ms"),
         load_bytes=config.get_int("offsets.load.buffer.size"),
-        compression=CompressionType(config.get_int("offsets.topic.compression.codec")),
+        compression=_compression(config.get_int("offsets.topic.compression.codec")),
     )
     services.replicas.leaderships[GROUP_TOPIC] = runtime
     return runtime
+
+
+def _compression(codec: int) -> CompressionType:
+    try:
+        return CompressionType(codec)
+    except ValueError:
+        raise StartupError(f"offsets.topic.compression.codec is {codec}: the codecs are 0 to 4.") from None
 
 
 class _SpareProducerIds:
