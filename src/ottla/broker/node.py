@@ -199,7 +199,9 @@ class Node:
         self._control = services.control = control
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
-        self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
+        self._fetchers = services.fetchers = ReplicaFetchers(
+            services, peers, bytes_in=services.metrics.replication_bytes_in
+        )
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(DirectoryAssignments(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)

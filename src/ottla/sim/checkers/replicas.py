@@ -201,6 +201,7 @@ class ReplicaChecker:
         if machine.volume.find(watch.log.directory) is not None and watch.mirror.update() is None:
             watch.end = watch.log.log_end_offset
             watch.high_watermark = watch.log.high_watermark
+            watch.committed = max(0, watch.committed - watch.mirror.dropped)
             for batch in watch.mirror.batches[watch.committed :]:
                 if batch.next <= watch.high_watermark:
                     watch.ledger.commit(batch, watch.where)

@@ -145,6 +145,12 @@ def min_isr_change(faults: Faults, random: Random) -> bool:
 
 
 async def set_min_isr(faults: Faults, value: int) -> None:
+    """One after the other, in the order in which they were asked for."""
+    async with faults.configuring:
+        await _set_min_isr(faults, value)
+
+
+async def _set_min_isr(faults: Faults, value: int) -> None:
     topic = faults.simulation.places[0].topic
     faults.cluster.trace.note("operator", f"sets min.insync.replicas of {topic} to {value}")
     request = IncrementalAlterConfigsRequest(

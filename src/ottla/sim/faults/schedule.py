@@ -8,6 +8,7 @@ started again after a while.
 
 from __future__ import annotations
 
+from asyncio import Lock
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
@@ -49,6 +50,8 @@ class Faults:
         """Nodes that lost data, or may until then, and have not been seen in sync since."""
         self.tampered: dict[int, None] = {}
         """Nodes with damage on their disks that nobody has repaired yet."""
+        self.configuring = Lock()
+        """Held by whoever changes a config."""
         self.operator_busy = False
         """Is somebody changing the quorum or moving replicas? One such thing at a time."""
 
