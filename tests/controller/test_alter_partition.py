@@ -105,7 +105,7 @@ def test_each_way_of_being_ineligible_refuses_the_whole_isr(acting: Acting) -> N
 
 
 def test_a_refusal_that_the_leader_takes_for_final_is_final(acting: Acting) -> None:
-    """The leader had asked twice, and counts 3 no more once one copy is refused. The other copy comes when 3 is back."""
+    """The leader had asked twice, and counts 3 no more once one copy is refused. The other comes when 3 is back."""
     acting.propose("orders", [1, 2])
     before = acting.partition("orders")
     acting.fence(3)

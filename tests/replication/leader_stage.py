@@ -54,8 +54,8 @@ class StageClock(LoopClock):
 class ControllerByHand:
     """Answers AlterPartition as it is told, in turn: with an error for the partition, or as whole, or with success.
 
-    What it decides is in the metadata before the answer leaves, as in a node that is the controller itself; unless it is
-    `silent`, which has the test bring the metadata later.
+    What it decides is in the metadata before the answer leaves, as in a node that is the controller itself; unless it
+    is `silent`, which has the test bring the metadata later.
     """
 
     def __init__(self, stage: Stage) -> None:

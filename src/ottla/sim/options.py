@@ -60,7 +60,7 @@ def expand(
     replication_factor = min(3, nodes)
     min_isr = min(2, replication_factor)
     chosen = tuple(kind for kind in kinds if random.random() < 0.7) or kinds
-    heartbeat_ms = random.choice((300, 500, 1000))
+    heartbeat_ms = random.choice((200, 300, 500))
     # As in production a session outlasts the election of another controller, or every such election would fence all.
     settings = {
         "default.replication.factor": str(replication_factor),

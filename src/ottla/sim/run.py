@@ -53,6 +53,7 @@ class Result:
     digest: str
     simulated_s: float
     real_s: float
+    cpu_s: float
     counts: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     story: list[tuple[float, str, str]] = field(default_factory=list)
@@ -159,7 +160,7 @@ class Simulation:
     # Running.
 
     def run(self) -> Result:
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         handler = _Errors(self)
         logger = logging.getLogger("ottla")
         level, propagate = logger.level, logger.propagate
@@ -186,6 +187,7 @@ class Simulation:
             digest=self.trace.digest,
             simulated_s=self.scheduler.now,
             real_s=time.perf_counter() - began,
+            cpu_s=time.process_time() - cpu_began,
             counts=self._counts(),
             faults=dict(self.faults.counts),
             story=self.trace.story,

@@ -4,16 +4,16 @@ Requests and responses are the wire's messages. While this node is the active co
 else they go to the leader of the quorum, on its controller listener, over a connection of their own. A controller that
 is lost, or is none any more, is asked again wherever it is next, until the sender's time is up.
 
-Requests keep their order: none is sent while an older one waits to be sent again. Whoever sends two and needs the second
-to come after the first has to wait for the first's answer all the same, since a copy that was given up may come late.
+Requests keep their order: none is sent while an older one waits to be sent again. Whoever sends two and needs the
+second to come after the first has to wait for the first's answer all the same: a copy that was given up may come late.
 
 What a refusal means. NOT_CONTROLLER is said by a node that never acted on the request, and also by one that did and
 lost its office before that was committed: the next controller may have kept it. So nobody here concludes from it, nor
-from REQUEST_TIMED_OUT, that nothing was done. To ask again is safe because every request that goes this way may be acted
-upon twice: registrations name their incarnation, a heartbeat is a statement of fact, so is the place of a replica, a
-block of producer ids that nobody heard of is skipped, a topic that exists already is what was wanted, and of the
-proposals of one partition epoch only one can be accepted (AlterPartition). Of what clients have forwarded the same is
-true as in Kafka: a repeated deletion finds nothing.
+from REQUEST_TIMED_OUT, that nothing was done. To ask again is safe because every request that goes this way may be
+acted upon twice: registrations name their incarnation, a heartbeat is a statement of fact, so is the place of a
+replica, a block of producer ids that nobody heard of is skipped, a topic that exists already is what was wanted, and of
+the proposals of one partition epoch only one can be accepted (AlterPartition). Of what clients have forwarded the same
+is true as in Kafka: a repeated deletion finds nothing.
 """
 
 from __future__ import annotations
