@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.limits import ELEMENTS_MAX, LINGER_MS
+from ottla.broker.promise import Promise
 from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.broker.request_metrics import SAMPLE_MASK
 from ottla.errors import Malformed
@@ -158,12 +160,17 @@ class Dispatcher:
         meters.requests.value += 1
         meters.bytes.value += len(frame)
         result = served.handler(context, request)
+        if isinstance(result, Promise) and result.done:
+            result = result.result()
         if isinstance(result, Message):
             reply = _encode(api, version, head.correlation_id, result)
             self._metrics.timed(meters, began_s, reply)
             return reply
         deferred = Deferred()
         timed = self._metrics.timed(meters, began_s, deferred)
+        if isinstance(result, Promise):
+            result.when_done(partial(self._answer, connection, deferred, api, version, head.correlation_id))
+            return timed
         self._services.spawn(self._finish(connection, deferred, api, version, head.correlation_id, result))
         return timed
 
@@ -174,6 +181,23 @@ class Dispatcher:
             raise CloseConnection(f"API {api_key} is not served on listener {self._listener}")
         served = self._served[api_key] = _Served(api, api.request, load(module))
         return served
+
+    def _answer(
+        self,
+        connection: ClientConnection,
+        deferred: Deferred,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        promise: Promise[Message],
+    ) -> None:
+        try:
+            reply = _encode(api, version, correlation_id, promise.result())
+        except Exception as error:
+            self.crashed(connection, error)
+            connection.close("internal error")
+            return
+        deferred.resolve(reply)
 
     async def _finish(
         self,

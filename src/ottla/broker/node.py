@@ -32,6 +32,7 @@ from ottla.runtime.timers import TimerWheel
 
 if TYPE_CHECKING:
     from ottla.broker.replication.fetchers import ReplicaFetchers
+    from ottla.broker.verification import TransactionVerification
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Node:
         self._maintenance: LogMaintenance | None = None
         self._control: ControlPlane | None = None
         self._fetchers: ReplicaFetchers | None = None
+        self._verification: TransactionVerification | None = None
         self.failure: BaseException | None = None
         """Why the node had to stop by itself, if it had to."""
         self.on_fatal: Callable[[], None] = lambda: None
@@ -175,6 +177,7 @@ class Node:
 
     async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
         from ottla.broker.replication.fetchers import ReplicaFetchers
+        from ottla.broker.verification import TransactionVerification
         from ottla.client.network_peer import NetworkPeers
 
         config, logs = self._config, self._logs
@@ -202,7 +205,10 @@ class Node:
         self._fetchers = services.fetchers = ReplicaFetchers(
             services, peers, bytes_in=services.metrics.replication_bytes_in
         )
+        self._verification = services.verification = TransactionVerification(services, peers)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(services.groups.on_metadata)
+        control.add_publisher(services.transactions.on_metadata)
         control.add_publisher(DirectoryAssignments(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
@@ -292,6 +298,8 @@ class Node:
             self._maintenance.stop()
         if self._fetchers is not None:
             await self._fetchers.stop()
+        if self._verification is not None:
+            self._verification.close()
         if self._services is not None:
             self._services.connections.close_all()
             await self._services.replicas.drain()

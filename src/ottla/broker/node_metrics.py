@@ -62,6 +62,8 @@ class NodeMetrics:
         self.expired_fetches = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Fetch")
         self.replication_bytes_in = registry.meter("kafka_server_brokertopicmetrics_replicationbytesin")
         self.replication_bytes_out = registry.meter("kafka_server_brokertopicmetrics_replicationbytesout")
+        self.verification_failures = registry.meter("kafka_server_addpartitionstotxnmanager_verificationfailurerate")
+        self.verification_time = registry.histogram("kafka_server_addpartitionstotxnmanager_verificationtimems")
         self.segments_deleted = registry.counter("kafka_log_logmanager_segmentsdeleted")
         self._register_node()
         self._register_requests()

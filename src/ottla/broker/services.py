@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
+from ottla.broker.coordinators.composition import group_coordinators, transaction_coordinators
+from ottla.broker.coordinators.topics import CoordinatorTopics
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
@@ -36,6 +38,7 @@ from ottla.wire.produce_codec import Openings
 if TYPE_CHECKING:
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
+    from ottla.broker.verification import TransactionVerification
     from ottla.wire.messages.produce_response import ProduceResponse
 
 _log = logging.getLogger(__name__)
@@ -108,9 +111,11 @@ class Services:
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
         self.producer_ids: ProducerIds
+        self.verification: TransactionVerification
         self.on_config()
-        self.told_of_groups = False
-        """Was it said, once, that clients ask for what is not served?"""
+        self.coordinator_topics = CoordinatorTopics(self)
+        self.groups = group_coordinators(self)
+        self.transactions = transaction_coordinators(self)
         self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,6 +145,7 @@ class Services:
         )
         self.logs.cordoned = config.cordoned_log_dirs
         self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
+        self.logs.set_transaction_verification(config.get_bool("transaction.partition.verification.enable"))
 
     async def drain(self) -> None:
         """Wait for what was spawned, but not for ever: nobody may keep a node from stopping."""
@@ -201,12 +207,11 @@ class Services:
 
     async def create_on_first_use(self, names: list[str]) -> dict[str, ErrorCode]:
         """Create topics that somebody asked about, with the broker's defaults; the error of each that was refused."""
-        from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+        from ottla.broker.coordinators.topics import creatable
+        from ottla.wire.messages.create_topics_request import CreateTopicsRequest
         from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 
-        request = CreateTopicsRequest(
-            topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
-        )
+        request = CreateTopicsRequest(topics=[creatable(self.config, name) for name in names])
         try:
             response = await self.controller.send(request, CreateTopicsResponse)
         except KafkaError:

@@ -217,7 +217,7 @@ class _Loader:
     def _trust(self) -> int:
         """Look only at what is missing or cannot be right; returns the log's end."""
         active = self.segments[-1]
-        active.aborted = active.aborted_transactions()
+        active.aborted = active.load_aborted()
         active.offsets = active.load_offset_index()
         active.times = active.load_time_index()
         end = self._find_end(active)

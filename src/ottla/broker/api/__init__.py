@@ -1,7 +1,8 @@
 """One module an API. To add one: a row here, a module with `handle`, and a test.
 
-`handle(context, request)` gets the decoded request and returns the response, or an awaitable of it when the answer has
-to wait. Produce and Fetch, which are tuned by hand, are started by the dispatcher directly.
+`handle(context, request)` gets the decoded request and returns the response, or, when the answer has to wait, a
+`Promise` of it, or any other awaitable, which costs a task. Produce and Fetch, which are tuned by hand, are started by
+the dispatcher directly.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ HANDLERS = {
     21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
+    27: "write_txn_markers",
     29: "describe_acls",
     30: "forwarded",  # CreateAcls
     31: "forwarded",  # DeleteAcls
