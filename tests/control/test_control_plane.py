@@ -43,6 +43,8 @@ async def test_the_first_start_makes_a_cluster_of_one(tmp_path: Path) -> None:
         "metadata.version": 30,
         "kraft.version": 1,
         "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "transaction.version": 2,
     }
     status = plane.quorum_status()
     assert status is not None
@@ -348,7 +350,12 @@ async def test_a_static_quorum_of_one_starts_too(tmp_path: Path) -> None:
         node = StagedNode(tmp_path, format_as=FormatOptions(), properties=properties)
         await node.start()
         assert node.plane.raft.epoch == epoch
-        assert node.plane.finalized_features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+        assert node.plane.finalized_features == {
+            "metadata.version": 30,
+            "eligible.leader.replicas.version": 1,
+            "group.version": 1,
+            "transaction.version": 2,
+        }
         state = json.loads((tmp_path / METADATA / "quorum-state").read_text())
         assert (state["data_version"], state["currentVoters"]) == (0, [{"voterId": 1}])
         await node.stop()

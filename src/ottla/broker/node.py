@@ -31,6 +31,7 @@ from ottla.runtime import DiskError, Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
 
 if TYPE_CHECKING:
+    from ottla.broker.coordinators.marker_sender import MarkerSender
     from ottla.broker.replication.fetchers import ReplicaFetchers
     from ottla.broker.verification import TransactionVerification
 
@@ -69,6 +70,7 @@ class Node:
         self._maintenance: LogMaintenance | None = None
         self._control: ControlPlane | None = None
         self._fetchers: ReplicaFetchers | None = None
+        self._markers: MarkerSender | None = None
         self._verification: TransactionVerification | None = None
         self.failure: BaseException | None = None
         """Why the node had to stop by itself, if it had to."""
@@ -176,6 +178,7 @@ class Node:
         ]
 
     async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
+        from ottla.broker.coordinators.marker_sender import MarkerSender
         from ottla.broker.replication.fetchers import ReplicaFetchers
         from ottla.broker.verification import TransactionVerification
         from ottla.client.network_peer import NetworkPeers
@@ -205,10 +208,14 @@ class Node:
         self._fetchers = services.fetchers = ReplicaFetchers(
             services, peers, bytes_in=services.metrics.replication_bytes_in
         )
+        self._markers = markers = MarkerSender(services, peers)
+        services.transactions.carry_out = markers.carry_out
+        services.transactions.on_unloaded = markers.on_unloaded
         self._verification = services.verification = TransactionVerification(services, peers)
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(services.groups.on_metadata)
         control.add_publisher(services.transactions.on_metadata)
+        control.add_publisher(markers.on_metadata)
         control.add_publisher(DirectoryAssignments(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
@@ -296,6 +303,8 @@ class Node:
             listener.close()
         if self._maintenance is not None:
             self._maintenance.stop()
+        if self._markers is not None:
+            self._markers.close()
         if self._fetchers is not None:
             await self._fetchers.stop()
         if self._verification is not None:

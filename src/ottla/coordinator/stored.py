@@ -104,7 +104,7 @@ GROUP_KINDS = RecordKinds(
         8: "ConsumerGroupCurrentMemberAssignment",
         16: "ConsumerGroupRegularExpression",
     },
-    encoded=frozenset({1}),
+    encoded=frozenset({0, 1}),
 )
 """Of `__consumer_offsets`, most of which are committed offsets."""
 

@@ -22,13 +22,24 @@ HANDLERS = {
     1: "fetch",
     2: "list_offsets",
     3: "metadata",
+    8: "offset_commit",
+    9: "offset_fetch",
     10: "find_coordinator",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
+    15: "describe_groups",
+    16: "list_groups",
     18: "api_versions",
     19: "forwarded",  # CreateTopics
     20: "forwarded",  # DeleteTopics
     21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
+    24: "add_partitions_to_txn",
+    25: "add_offsets_to_txn",
+    26: "end_txn",
     27: "write_txn_markers",
     29: "describe_acls",
     30: "forwarded",  # CreateAcls
@@ -37,10 +48,12 @@ HANDLERS = {
     33: "alter_configs",
     35: "describe_log_dirs",
     37: "forwarded",  # CreatePartitions
+    42: "delete_groups",
     43: "forwarded",  # ElectLeaders
     44: "incremental_alter_configs",
     45: "forwarded",  # AlterPartitionReassignments
     46: "forwarded",  # ListPartitionReassignments
+    47: "offset_delete",
     48: "describe_client_quotas",
     49: "forwarded",  # AlterClientQuotas
     50: "describe_user_scram_credentials",
@@ -50,6 +63,8 @@ HANDLERS = {
     60: "describe_cluster",
     61: "describe_producers",
     64: "forwarded",  # UnregisterBroker
+    65: "describe_transactions",
+    66: "list_transactions",
     71: "get_telemetry_subscriptions",
     72: "push_telemetry",
     74: "list_config_resources",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,11 +14,19 @@ from ottla.coordinator.groups import Group, Shared
 from ottla.coordinator.outcome import Outcome
 from ottla.coordinator.stored import GROUP_KINDS, TRANSACTION_KINDS
 from ottla.coordinator.timeline import Timeline
+from ottla.coordinator.transaction.settings import TransactionSettings
+from ottla.coordinator.transaction.shard import TransactionShard
+from ottla.errors import KafkaError
 from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC
 from ottla.records import CompressionType
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
+
+_log = logging.getLogger(__name__)
+
+
+AnyGroupShard = GroupShard[Any, Any, Any]
 
 
 class _Unbuilt:
@@ -57,9 +66,7 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard[Any,
         shared = Shared(lambda: services.config)
         offsets = _part("ottla.coordinator.offsets", "Offsets")(shared)
         classic = _part("ottla.coordinator.classic", "ClassicGroups")(shared)
-        consumer = _part("ottla.coordinator.consumer", "ConsumerGroups")(
-            shared.timeline, lambda: services.config, classic
-        )
+        consumer = _part("ottla.coordinator.consumer", "ConsumerGroups")(shared, classic)
         return GroupShard(shared, offsets, classic, consumer)
 
     runtime = CoordinatorRuntime(
@@ -76,14 +83,40 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard[Any,
     return runtime
 
 
-def transaction_coordinators(services: Services) -> CoordinatorRuntime[Any]:
+class _SpareProducerIds:
+    """Producer ids for coordinators, which cannot wait for the next block: they are out of ids until it is there."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._asking = False
+
+    def take(self) -> int | None:
+        producer_id = self._services.producer_ids.take()
+        if producer_id is None and not self._asking:
+            self._asking = True
+            self._services.spawn(self._refill())
+        return producer_id
+
+    async def _refill(self) -> None:
+        try:
+            await self._services.producer_ids.refill()
+        except KafkaError as error:
+            _log.warning("the controller gives no producer ids: %s", error)
+        finally:
+            self._asking = False
+
+
+def transaction_coordinators(services: Services) -> CoordinatorRuntime[TransactionShard]:
     config = services.config
+    settings = TransactionSettings.from_config(config)
+    producer_ids = _SpareProducerIds(services)
 
-    def make(partition: int, leader_epoch: int) -> Any:
-        found = _part("ottla.coordinator.transaction", "make_shard")
-        return found(services, partition, leader_epoch)
+    def make(partition: int, leader_epoch: int) -> TransactionShard:
+        return TransactionShard(
+            timeline=Timeline(), coordinator_epoch=leader_epoch, producer_ids=producer_ids, settings=settings
+        )
 
-    runtime: CoordinatorRuntime[Any] = CoordinatorRuntime(
+    runtime = CoordinatorRuntime(
         services,
         TRANSACTION_TOPIC,
         TRANSACTION_KINDS,
