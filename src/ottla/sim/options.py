@@ -60,13 +60,13 @@ def expand(
     replication_factor = min(3, nodes)
     min_isr = min(2, replication_factor)
     chosen = tuple(kind for kind in kinds if random.random() < 0.7) or kinds
-    heartbeat_ms = random.choice((200, 300, 500))
     # As in production a session outlasts the election of another controller, or every such election would fence all.
+    session_ms = random.choice((2000, 3000, 5000))
     settings = {
         "default.replication.factor": str(replication_factor),
         "min.insync.replicas": str(min_isr),
-        "broker.heartbeat.interval.ms": str(heartbeat_ms),
-        "broker.session.timeout.ms": str(heartbeat_ms * random.choice((6, 8, 10))),
+        "broker.session.timeout.ms": str(session_ms),
+        "broker.heartbeat.interval.ms": str(session_ms // random.choice((4, 6))),
         "replica.lag.time.max.ms": str(random.choice((1000, 2000, 4000))),
         "replica.fetch.wait.max.ms": str(random.choice((100, 250, 500))),
         "replica.high.watermark.checkpoint.interval.ms": str(random.choice((500, 2000, 5000))),
