@@ -205,7 +205,9 @@ class Node:
         self._control = services.control = control
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
-        self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
+        self._fetchers = services.fetchers = ReplicaFetchers(
+            services, peers, bytes_in=services.metrics.replication_bytes_in
+        )
         self._markers = markers = MarkerSender(services, peers)
         services.transactions.carry_out = markers.carry_out
         services.transactions.on_unloaded = markers.on_unloaded
