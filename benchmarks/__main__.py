@@ -85,7 +85,9 @@ def run(options: argparse.Namespace, console: Console, scratch: Path) -> tuple[l
             stack.callback(side.end)
         progress = stack.enter_context(Progress(*columns, console=console))
         shared = [case for case in cases if case.partitions]
-        task = progress.add_task("", total=2 * repetitions * len(cases) + (rounds if shared else 0))
+        task = progress.add_task(
+            "", total=2 * repetitions * sum(case.times for case in cases) + (rounds if shared else 0)
+        )
         warm = False
         for position, case in enumerate(cases):
             if case.partitions and not warm:

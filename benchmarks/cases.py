@@ -58,6 +58,8 @@ class Case:
     prepare: Callable[[Side, str], object] | None = None
     quick: bool = False
     group: str = field(default="")
+    times: int = 1
+    """How often for each repetition: the lines that spread most are measured more often."""
 
 
 def produce(side: Side, topic: str, **options: float) -> tuple[dict[str, float], Sample]:
@@ -135,7 +137,9 @@ def one_record(connections: int) -> Case:
         return Sample(values=(answer["requests_s"],), server_cpu_s=sample.server_cpu_s, client_cpu=sample.client_cpu)
 
     title = f"one-record requests, {connections} connection{'s' if connections > 1 else ''}"
-    return Case(title=title, metrics=(Metric(unit="req/s", bar=3.0),), measure=measure, quick=True, group="requests")
+    return Case(
+        title=title, metrics=(Metric(unit="req/s", bar=3.0),), measure=measure, quick=True, group="requests", times=3
+    )
 
 
 def cached_fetch(partitions: int, bar: float) -> Case:
@@ -151,6 +155,7 @@ def cached_fetch(partitions: int, bar: float) -> Case:
         prepare=lambda side, topic: fill(side, topic, partitions=partitions),
         quick=True,
         group="fetch",
+        times=3,
     )
 
 
@@ -315,6 +320,7 @@ def all_cases() -> list[Case]:
             prepare=fill,
             quick=True,
             group="fetch",
+            times=3,
         ),
         Case(
             title="fetch at random offsets",

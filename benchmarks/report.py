@@ -132,11 +132,12 @@ def facts(setting: Setting) -> list[str]:
         f"{cases.FILL_BYTES / 1e6:.0f} MB again and again; cold ones read it once after all its pages left the page "
         "cache (checked with mincore; what a hypervisor caches is out of reach).",
         "Latency counts from the moment a request was due (no coordinated omission).",
-        f"Medians of {setting.repetitions}, the sides taking turns; both warmed up with the same mix. `of pairs` is "
-        "the range of the ratios of neighbouring runs: a verdict of `noise` means that the median missed the bar and "
-        "a single pair did not. CPU-seconds are the server's, user and system, from `/proc`. Memory is PSS. Kafka's "
-        "start leaves out the time to format its directory, Ottla's includes it; Ottla's bytecode is compiled "
-        "beforehand, as pip does for what it installs.",
+        f"Medians of {setting.repetitions} (of the lines that spread most, three times as many), the sides taking "
+        "turns; both warmed up with the same mix. `of pairs` is the range of the ratios of neighbouring runs: a "
+        "verdict of `noise` means that the median missed the bar and a single pair did not. "
+        "CPU-seconds are the server's, user and system, from `/proc`. Memory is PSS. Kafka's start leaves out the "
+        "time to format its directory, Ottla's includes it; Ottla's bytecode is compiled beforehand, as pip does for "
+        "what it installs.",
         f"† other processes took more than {DISTURBING_CPUS:g} of a CPU while the line was measured, writing back to "
         "the disk included: measure again on a quieter machine.",
         f"The generator's own ceiling, against a server that only answers: {ceiling}.",

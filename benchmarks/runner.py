@@ -123,7 +123,7 @@ def warm_up(sides: Sequence[Side], rounds: int, tick: Callable[[], None]) -> Non
 
 
 def run_case(case: Case, sides: Sequence[Side], repetitions: int, name: str, tick: Callable[[], None]) -> Result:
-    """Measure a case `repetitions` times on each side, alternately, and swap who goes first each time."""
+    """Measure a case `repetitions` times, or a multiple, on each side, alternately; who goes first takes turns."""
     result = Result(case=case)
     others = Others(sides)
     try:
@@ -133,7 +133,7 @@ def run_case(case: Case, sides: Sequence[Side], repetitions: int, name: str, tic
                     stack.enter_context(side.topic(name, case.partitions))
                 if case.prepare is not None:
                     case.prepare(side, name)
-            for repetition in range(repetitions):
+            for repetition in range(repetitions * case.times):
                 order = (0, 1) if repetition % 2 == 0 else (1, 0)
                 for index in order:
                     result.samples[index].append(case.measure(sides[index], name))

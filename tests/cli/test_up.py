@@ -128,8 +128,9 @@ def test_security_that_is_not_there_is_refused_rather_than_pretended(tmp_path: P
 def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     with running_node(tmp_path):
         pass
-    said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data"), "--set", "node.id=2"))
-    assert "node 1" in said
+    directory = f"log.dirs={tmp_path / 'data' / 'node-1'}"
+    said = one_sentence(ottla("node", str(properties(tmp_path)), "--set", directory, "--log-level", "error"))
+    assert "belongs to node 1, not to node 7" in said
 
 
 def properties(tmp_path: Path) -> Path:
@@ -273,3 +274,38 @@ def test_the_data_of_a_cluster_is_not_served_by_one_node(tmp_path: Path) -> None
     (tmp_path / "cluster.properties").write_text("cluster.id=x\ncontroller.1=127.0.0.1:1\ncontroller.3=127.0.0.1:3\n")
     said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path)))
     assert "start it with --nodes 3" in said
+
+
+@pytest.mark.parametrize("key", ["node.id=7", "broker.id=7", "process.roles=broker"])
+def test_up_numbers_its_nodes_itself(tmp_path: Path, key: str) -> None:
+    refused = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data"), "--set", key))
+    assert "`ottla node`" in refused
+
+
+def test_the_directory_of_one_node_is_not_taken_for_a_clusters(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        pass
+    inside = tmp_path / "data" / "node-1"
+    assert "the directory above it" in one_sentence(ottla("up", "--port", "0", "--data", str(inside)))
+
+
+def test_a_folder_given_for_a_properties_file_is_one_sentence_without_numbers(tmp_path: Path) -> None:
+    assert one_sentence(ottla("node", str(tmp_path))) == f"ottla: {tmp_path} cannot be read: Is a directory."
+
+
+def test_a_key_that_is_nearly_right_is_told_what_is_right(tmp_path: Path) -> None:
+    with running_node(tmp_path, "--set", "auto.create.topic.enable=false") as node:
+        pass
+    assert "use auto.create.topics.enable instead" in node.log()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_there_is_a_node_ends_it_with_status_zero(tmp_path: Path, number: signal.Signals) -> None:
+    script = (
+        "import os, sys; sys.argv = ['ottla', 'up', '--port', '0', '--data', sys.argv[1]];"
+        "import ottla.cli.quick as quick; quick._up = lambda parsed: os.kill(os.getpid(), int(sys.argv[-1]));"
+        "import ottla.cli; ottla.cli.main(); sys.exit(3)"
+    )
+    script = script.replace("int(sys.argv[-1])", str(int(number)))
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path / "data")], timeout=60)
+    assert ended.returncode == 0

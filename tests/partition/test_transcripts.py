@@ -72,8 +72,8 @@ class Stage:
             case "end":
                 if not leader.alone:
                     return leader.on_log_end(int(command.words[0]), now_ms)
-                advanced = leader.on_log_end_alone(int(command.words[0]))
-                return () if advanced is None else (advanced,)
+                offset = int(command.words[0])
+                return (HighWatermarkAdvanced(offset),) if leader.on_log_end_alone(offset) else ()
             case "fetch":
                 replica, offset = int(command.words[0]), command.integer("from")
                 broker_epoch = command.integer("epoch", registered(replica))

@@ -169,7 +169,16 @@ class ReplicaManager:
                     self.flush(partition)
                 else:
                     partition.durable_offset = end_offset
-                    self._on_durable(partition)
+                    if leader.alone and not partition.durable_waiters and not partition.watermark_waiters:
+                        # `_on_durable` in line, for a partition that nobody copies and nobody waits for.
+                        if leader.on_log_end_alone(end_offset):
+                            log.high_watermark = end_offset
+                            if log.producers.has_unreplicated:
+                                log.producers.on_high_watermark(end_offset)
+                            if partition.fetch_waiters:
+                                self._advanced[partition] = None
+                    else:
+                        self._on_durable(partition)
             if partition.replica_readers:
                 self._appended[partition] = None
         return appended
@@ -184,9 +193,8 @@ class ReplicaManager:
         leader = partition.leader
         if leader is not None:
             if leader.alone:
-                advanced = leader.on_log_end_alone(offset)
-                if advanced is not None:
-                    self._on_high_watermark(partition, advanced.offset)
+                if leader.on_log_end_alone(offset):
+                    self._on_high_watermark(partition, offset)
             elif effects := leader.on_log_end(offset, self.now_ms()):
                 self._carry_out(partition, effects)
 

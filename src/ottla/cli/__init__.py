@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -13,6 +14,9 @@ def main() -> None:
     try:
         quick = find(sys.argv[1:])
         if quick is not None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                # Until the node has an event loop there is nothing to stop but this process.
+                signal.signal(number, lambda *_: sys.exit(0))
             quick()
             return
         from ottla.cli.app import app
@@ -23,7 +27,11 @@ def main() -> None:
     except StartupError as error:
         print(f"ottla: {error}", file=sys.stderr)
         sys.exit(1)
-    except (OSError, KafkaError) as error:
+    except KafkaError as error:
+        print(f"ottla: {error.message}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:
         # The machine refused something that the node cannot do without: its own words say it best.
-        print(f"ottla: {error.message if isinstance(error, KafkaError) else error}", file=sys.stderr)
+        what = f"{error.filename} cannot be used: " if error.filename is not None else ""
+        print(f"ottla: {what}{error.strerror or error}.", file=sys.stderr)
         sys.exit(1)

@@ -20,7 +20,7 @@ from ottla.broker.control.format import FormatOptions, format_node
 from ottla.cli.settings import build_config
 from ottla.config.node import NodeConfig
 from ottla.config.properties import format_properties, parse_properties
-from ottla.errors import StartupError
+from ottla.errors import KafkaError, StartupError
 from ottla.log.checkpoints import read_meta_properties
 from ottla.metadata.ids import random_uuid
 from ottla.model import uuid_to_text
@@ -86,6 +86,15 @@ def check_size(disk: Disk, data: str, nodes: int) -> None:
     """Raise `StartupError` unless `data` can be served by so many nodes: as many as it has, or more."""
     if not 1 <= nodes <= NODES_MAX:
         raise StartupError(f"--nodes {nodes} is not between 1 and {NODES_MAX}.")
+    try:
+        identity = read_meta_properties(disk, data)
+    except (KafkaError, NotADirectoryError):
+        raise StartupError(f"{data} is no directory: choose another for --data.") from None
+    if identity is not None:
+        raise StartupError(
+            f"{data} is the directory of one node: give --data the directory above it, or start the node with "
+            f"`ottla node` and its properties."
+        )
     known = _read(disk, data)
     more = [n for n in range(nodes + 1, NODES_MAX + 1) if f"controller.{n}" in known]
     if more:

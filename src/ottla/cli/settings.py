@@ -30,8 +30,10 @@ def read_properties(path: Path) -> dict[str, str]:
         return parse_properties(path.read_text("utf-8"))
     except FileNotFoundError:
         raise StartupError(f"There is no file {path}.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartupError(f"{path} cannot be read: {error}.") from None
+    except OSError as error:
+        raise StartupError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise StartupError(f"{path} cannot be read: it is not text in UTF-8.") from None
 
 
 def build_config(properties: Mapping[str, str]) -> NodeConfig:

@@ -28,6 +28,12 @@ def run_up(
     configure_logging(log_level)
     if not data:
         raise StartupError("--data is empty: name a directory.")
+    values = parse_settings(settings)
+    for key in ("broker.id", "node.id", "process.roles"):
+        if key in values:
+            raise StartupError(
+                f"--set {key}: `ottla up` numbers its nodes itself; use `ottla node` with a file for each."
+            )
     runtime = system_runtime(durable=not ephemeral)
     if ephemeral:
         data = tempfile.mkdtemp(prefix="ottla-")
@@ -35,9 +41,9 @@ def run_up(
     try:
         check_size(runtime.disk, data, nodes)
         if nodes == 1:
-            _up_one(runtime, started, port, host, data, settings)
+            _up_one(runtime, started, port, host, data, values)
         else:
-            status = _up_many(runtime, started, nodes, port, host, data, settings, ephemeral, log_level)
+            status = _up_many(runtime, started, nodes, port, host, data, values, ephemeral, log_level)
     finally:
         runtime.offload.close()
         if ephemeral:
@@ -46,7 +52,7 @@ def run_up(
         sys.exit(status)
 
 
-def _up_one(runtime: Runtime, started: float, port: int, host: str, data: str, settings: list[str]) -> None:
+def _up_one(runtime: Runtime, started: float, port: int, host: str, data: str, values: dict[str, str]) -> None:
     if port:
         check_ports(port, 1)
         controller_port = port + CONTROLLER_PORT_DISTANCE
@@ -71,7 +77,7 @@ def _up_one(runtime: Runtime, started: float, port: int, host: str, data: str, s
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
-        **parse_settings(settings),
+        **values,
     }
     config = build_config(properties)
     for warning in config.warnings():
@@ -92,13 +98,12 @@ def _up_many(
     port: int,
     host: str,
     data: str,
-    settings: list[str],
+    values: dict[str, str],
     ephemeral: bool,
     log_level: str,
 ) -> int:
     from ottla.cli.supervisor import Supervisor
 
-    values = parse_settings(settings)
     plan = make_plan(runtime, data=data, host=host, port=port, nodes=nodes)
     configs = configure(plan, values)
     for warning in configs[1].warnings():

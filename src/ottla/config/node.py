@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from ottla.config.key import ConfigValue, InvalidConfig, default_value, parse_value
+from ottla.config.key import ConfigValue, InvalidConfig, Scope, default_value, parse_value
 from ottla.config.listeners import (
     Listener,
     Voter,
@@ -23,7 +23,7 @@ from ottla.config.listeners import (
 )
 from ottla.config.properties import parse_properties
 from ottla.config.rules import check
-from ottla.config.table import broker_key, broker_synonyms
+from ottla.config.table import broker_key, broker_synonyms, keys
 
 _REQUIRED = ("process.roles", "node.id", "controller.listener.names")
 
@@ -83,7 +83,12 @@ class NodeConfig:
     def warnings(self) -> Iterator[str]:
         """Sentences for the log of a starting node."""
         for name in self.unknown:
+            import difflib  # Here, because most nodes have nothing to be warned of.
+
             successor = _SUCCESSORS.get(name)
+            if successor is None:
+                similar = difflib.get_close_matches(name, keys(Scope.BROKER), n=1, cutoff=0.85)
+                successor = similar[0] if similar else None
             instead = "" if successor is None else f": use {successor} instead"
             yield f"The configuration {name} is not known and has no effect{instead}."
         if self.get_list("config.providers"):

@@ -118,14 +118,14 @@ class PartitionLeader:
         self.log_end = offset
         return self._advance(now_ms)
 
-    def on_log_end_alone(self, offset: int) -> HighWatermarkAdvanced | None:
-        """The same where there are no followers, and so no time that matters. Every append of an unreplicated partition
-        comes this way."""
+    def on_log_end_alone(self, offset: int) -> bool:
+        """The same where there are no followers, and so no time that matters: True if the watermark is `offset` now.
+        Every append of an unreplicated partition comes this way, so that not even an effect is made for it."""
         self.log_end = offset
         if offset > self.high_watermark and self.has_min_isr:
             self.high_watermark = offset
-            return HighWatermarkAdvanced(offset)
-        return None
+            return True
+        return False
 
     def check_follower(self, replica: int, broker_epoch: int, *, knows_epoch: bool) -> None:
         """Turn away a fetch that must not count, before anything is read: from a stranger, or from an incarnation of a
