@@ -1,8 +1,8 @@
 """Which log is compacted next, and how much of it: Kafka's arithmetic over segments.
 
-A log is clean up to its first dirty offset, and dirty from there on. Compaction never passes the last stable offset, the
-active segment, nor the first segment that is younger than `min.compaction.lag.ms`; nor, here, what no flush has covered
-yet, so that what it replaces is on the disk. It is due when the dirty share has grown beyond
+A log is clean up to its first dirty offset, and dirty from there on. Compaction never passes the last stable offset,
+the active segment, nor the first segment that is younger than `min.compaction.lag.ms` (E12); nor, here, what no flush
+has covered yet, so that what it replaces is on the disk. It is due when the dirty share has grown beyond
 `min.cleanable.dirty.ratio`, or when a dirty record is older than `max.compaction.lag.ms`.
 """
 

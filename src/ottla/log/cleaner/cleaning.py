@@ -1,8 +1,9 @@
 """One pass of compaction over a log's files: learn where each key was last written, then write what stays.
 
 Runs apart from the event loop, in a process of its own where there is one, and sees the log only through its files,
-which nobody changes: sealed segments are written once. What it writes are `.cleaned` files, which are nothing until the
-loop swaps them in (`swap`). Each segment is reported as soon as it is whole, so that the log shrinks as the pass goes on.
+which nobody changes: sealed segments are written once. What it writes are `.cleaned` files, which are nothing until
+the loop swaps them in (`swap`). Each segment is reported as soon as it is whole, so that the log shrinks as the pass
+goes on.
 
 Of every key below the end of the map the last record stays (E10). Tombstones stay until the delete horizon that the
 first pass gives them (E11), and so do markers of transactions of which nothing is left (E13). Offsets and order are
@@ -29,7 +30,7 @@ from ottla.records import (
     read_end_txn_marker,
     read_header,
 )
-from ottla.records.cleaning import OffsetMap, add_batch, clean_batch, emptied, map_within, stamp_marker
+from ottla.records.cleaning import add_batch, clean_batch, emptied, map_within, stamp_marker
 from ottla.runtime.seams import Apart, Disk, File
 
 
@@ -226,13 +227,18 @@ class _Pass:
             while position < segment.size:
                 piece = memoryview(file.read(position, min(wanted, segment.size - position)))
                 self._apart.spent(len(piece))
-                at: int | None = 0
-                while (at := run(piece, at)) is not None and (header := _whole_batch(piece, at)) is not None:
-                    if not one(piece[at : at + header.size], header):
+                at = 0
+                while True:
+                    reached = run(piece, at)
+                    if reached is None:
                         return False
-                    at += header.size
-                if at is None:
-                    return False
+                    header = _whole_batch(piece, reached)
+                    if header is None:
+                        at = reached
+                        break
+                    at = reached + header.size
+                    if not one(piece[reached:at], header):
+                        return False
                 wanted = self._piece_bytes
                 if not at:
                     wanted = _size_of_first(piece)

@@ -1,4 +1,4 @@
-"""What is told to whoever compacts a log, and what is heard from them: plain values, so that it may be another process."""
+"""What is told to whoever compacts a log, and what is heard from them: plain values, for it may be another process."""
 
 from __future__ import annotations
 
