@@ -60,6 +60,7 @@ def compact(
     disk: Disk, manager: LogManager, log: Log, now_ms: int = NOW, settings: CleaningSettings = SETTINGS
 ) -> LogCleaned:
     """One pass, whether it is due or not, and everything that follows from it."""
+    manager.prepare_recovery_point_checkpoints().run()
     current = begin_pass(disk, assess(log, now_ms), settings, Random(3), now_ms)
 
     def swap_in(cleaned: SegmentCleaned) -> None:

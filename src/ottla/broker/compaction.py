@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.broker.services import Services
+from ottla.log import Log
 from ottla.log.cleaner import (
     Cleanable,
     CleaningSettings,
@@ -22,6 +23,7 @@ from ottla.log.cleaner import (
     LogCleaned,
     Pass,
     SegmentCleaned,
+    assess,
     begin_pass,
     clean,
     discard,
@@ -83,7 +85,7 @@ class Compaction:
 
     async def _work(self) -> None:
         try:
-            while not self._stopping and (due := self._choose()) is not None and await self._compact(due):
+            while not self._stopping and (due := self._choose()) is not None and await self._compact(due.log):
                 pass
         except DiskError as error:
             _log.error("compaction failed: %s", error)
@@ -102,15 +104,19 @@ class Compaction:
         self._delay_ms = max((each.overdue_ms for each in dirty), default=0)
         return next((each for each in dirty if each.is_due), None)
 
-    async def _compact(self, due: Cleanable) -> bool:
+    async def _compact(self, log: Log) -> bool:
         """Did the pass come to its end?"""
         services = self._services
         began_s = services.clock.monotonic()
         settings = self._settings()
-        current = begin_pass(services.disk, due, settings, services.random, services.clock.wall_ms())
-        self._pass = current
+        # What is compacted is never read by a recovery: not all that it would want to know is there any more.
+        await services.offload.run(services.logs.prepare_recovery_point_checkpoints().run)
+        now_ms = services.clock.wall_ms()
+        if log.offline or self._stopping or not (due := assess(log, now_ms)).is_due:
+            return False
+        self._pass = current = begin_pass(services.disk, due, settings, services.random, now_ms)
         swaps = _Swaps(services, current)
-        partition = due.log.topic_partition
+        partition = log.topic_partition
         try:
             cleaned = await services.offload.run_apart(
                 partial(clean, services.disk, current.task),
@@ -120,7 +126,7 @@ class Compaction:
             if not await swaps.finished():
                 return False
             current.finish(cleaned)
-            await services.offload.run(services.logs.prepare_cleaner_checkpoint(due.log).run)
+            await services.offload.run(services.logs.prepare_cleaner_checkpoint(log).run)
             self._last, self._last_took_s = cleaned, services.clock.monotonic() - began_s
             _log.info(
                 "compacted %s to offset %d: %d bytes became %d in %.1f s",
@@ -138,7 +144,7 @@ class Compaction:
         except CorruptSegment as error:
             self._give_up(partition, error)
         except DiskError:
-            due.log.offline = True
+            log.offline = True
             raise
         finally:
             self._pass = None

@@ -61,7 +61,7 @@ def begin_pass(disk: Disk, cleanable: Cleanable, settings: CleaningSettings, ran
         segments=tuple(SegmentFile(segment.base_offset, segment.size) for segment in segments),
         first_dirty_offset=cleanable.first_dirty_offset,
         end_offset=end_offset,
-        aborted=tuple(log.aborted_transactions(segments[0].base_offset, end_offset)),
+        aborted=tuple(log.aborted_transactions(log._segments.bases[0], end_offset)),
         last_of_producers={
             entry.producer_id: LastOfProducer(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
             for entry in log.producers.entries.values()

@@ -58,6 +58,7 @@ class _Pass:
         self._piece_bytes = max(HEADER_SIZE, settings.io_bytes // 2)
         dirty_offsets = max(1, task.end_offset - task.first_dirty_offset)
         self._offsets = map_within(settings.map_bytes, settings.map_load_factor, dirty_offsets, task.secret)
+        self._offsets.latest_offset = task.first_dirty_offset - 1
         self._pinned = {last.data_offset for last in task.last_of_producers.values() if last.data_offset >= 0}
         self._transactions = CleanedTransactions(task.aborted)
         self._bytes_mapped = self._bytes_read = self._bytes_written = 0

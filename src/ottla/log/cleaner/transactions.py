@@ -33,7 +33,9 @@ class CleanedTransactions:
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
-        if header.producer_id in self._aborted:
+        txn = self._aborted.get(header.producer_id)
+        # One that ended before this batch, and whose marker was not among what we were told of, is no concern of it.
+        if txn is not None and header.base_offset < txn.last_offset:
             self._observed.add(header.producer_id)
             return True
         self._committed.add(header.producer_id)
@@ -49,7 +51,7 @@ class CleanedTransactions:
             self._committed.discard(producer_id)
             return False
         txn = self._aborted.pop(producer_id, None)
-        if txn is None or producer_id not in self._observed:
+        if txn is None or producer_id not in self._observed or header.base_offset != txn.last_offset:
             return True
         self._observed.discard(producer_id)
         self.index_entries.append(txn)
@@ -58,4 +60,5 @@ class CleanedTransactions:
     def _advance(self, offset: int) -> None:
         while self._coming and self._coming[0].first_offset <= offset:
             txn = self._coming.popleft()
-            self._aborted.setdefault(txn.producer_id, txn)
+            self._aborted[txn.producer_id] = txn
+            self._observed.discard(txn.producer_id)

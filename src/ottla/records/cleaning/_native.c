@@ -16,6 +16,7 @@
 #define CONTROL_FLAG 0x20
 #define DELETE_HORIZON_FLAG 0x40
 #define NO_TIMESTAMP (-1)
+#define OFFSET_END (INT64_C(1) << 62) /* beyond any, and far enough from where sums overflow */
 
 /* ---- The map ------------------------------------------------------------------------------------------------- */
 
@@ -405,7 +406,7 @@ next_batch(const uint8_t *at, const uint8_t *end, header_fields *header, size_t 
     }
     read_fields(at, header);
     if (header->batch_length < HEADER_SIZE - LOG_OVERHEAD || header->magic != 2 || header->record_count < 0
-        || header->last_offset_delta < 0) {
+        || header->last_offset_delta < 0 || header->base_offset < 0 || header->base_offset >= OFFSET_END) {
         return BATCH_CORRUPT;
     }
     if (header->batch_length + (int64_t)LOG_OVERHEAD > end - at

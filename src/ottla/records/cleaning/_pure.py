@@ -34,6 +34,7 @@ SLOT_BYTES = 192
 """What a key costs in a dictionary, about."""
 
 _NO_TIMESTAMP = -1
+_OFFSET_END = 1 << 62
 
 
 class _Record(NamedTuple):
@@ -177,6 +178,8 @@ def _plain_batch(view: memoryview, position: int) -> BatchHeader | None:
     except Malformed:
         raise _corrupt(base_offset) from None
     if header.magic != MAGIC_V2 or header.record_count < 0 or header.last_offset_delta < 0:
+        raise _corrupt(base_offset)
+    if not 0 <= base_offset < _OFFSET_END:
         raise _corrupt(base_offset)
     if header.batch_length + LOG_OVERHEAD > len(view) - position:
         return None
