@@ -66,6 +66,8 @@ HANDLERS = {
     64: "forwarded",  # UnregisterBroker
     65: "describe_transactions",
     66: "list_transactions",
+    68: "consumer_group_heartbeat",
+    69: "consumer_group_describe",
     71: "get_telemetry_subscriptions",
     72: "push_telemetry",
     74: "list_config_resources",
