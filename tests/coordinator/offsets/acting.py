@@ -36,14 +36,14 @@ from ottla.wire.messages.offset_delete_request import (
 )
 from ottla.wire.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.wire.messages.txn_offset_commit_request import (
-
-if TYPE_CHECKING:
-    from ottla.coordinator.classic import ClassicGroups
-    from ottla.coordinator.consumer import ConsumerGroups
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+
+if TYPE_CHECKING:
+    from ottla.coordinator.classic import ClassicGroups
+    from ottla.coordinator.consumer import ConsumerGroups
 
 R = TypeVar("R")
 Partition = tuple[str, int]
