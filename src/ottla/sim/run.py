@@ -30,6 +30,7 @@ from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import Mode, Options, expand
 from ottla.sim.trace import Trace
+from ottla.sim.transaction_clients import Transactor, TransactorOptions
 from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything, report_failure
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
@@ -141,14 +142,23 @@ class Simulation:
             )
             for number in range(options.consumers)
         ]
+        transactors = []
+        for number in range(options.transactors if options.coordinated else 0):
+            # The first two share their id, and fence each other.
+            transactional_id = f"t{max(number, 1)}"
+            timeout = TransactorOptions(timeout_ms=random.choice((2000, 4000)))
+            transactors.append(Transactor(client(f"t{number}"), transactional_id, self.places, timeout, self.history))
         watcher = client("w0")
         self.admin = client("a0")
         self._final = client("f0")
         self.client_hosts = [f"p{number}" for number in range(options.producers)]
         self.client_hosts += [f"c{number}" for number in range(options.consumers)]
+        self.client_hosts += [transactor.client.name for transactor in transactors]
         self._clients = [consumer._client for consumer in consumers] + [lane._client for lane in lanes] + [watcher]
+        self._clients += [transactor.client for transactor in transactors]
         self.workload = Workload(
             lanes=lanes,
+            transactors=transactors,
             consumers=consumers,
             watchers=[(watcher, place) for place in self.places],
             history=self.history,
@@ -402,6 +412,10 @@ class Simulation:
         for place in self.places:
             if not await read_everything(self._final, place, self.history, deadline):
                 return False
+            if self.options.coordinated and not await read_everything(
+                self._final, place, self.history, deadline, read_committed=True
+            ):
+                return False
         return True
 
     # Looking.
@@ -481,6 +495,9 @@ class Simulation:
     def _counts(self) -> dict[str, int]:
         return {
             "operations": self.history.operations,
+            "transactions committed": sum(1 for each in self.history.transactions if each.outcome.value == "ok"),
+            "transactions aborted": sum(1 for each in self.history.transactions if each.outcome.value == "failed"),
+            "transactions left open": sum(1 for each in self.history.transactions if each.outcome.value == "unknown"),
             "acknowledged": sum(1 for send in self.history.sends if send.outcome.value == "ok"),
             "polls": len(self.history.polls),
             "polls of followers": self.history.follower_polls,
