@@ -86,6 +86,10 @@ class Poll:
     reads: list[Read]
     log_start: int
     read_committed: bool = False
+    next: int = -1
+    """Where its reader goes on."""
+    aborted: tuple[tuple[int, int], ...] = ()
+    """The transactions that it was told to pass over: producer id and first offset."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from ottla.sim.checkers.liveness import choose_core, unmet
 from ottla.sim.checkers.metadata import MetadataChecker
 from ottla.sim.checkers.quorum import QuorumChecker
 from ottla.sim.checkers.replicas import ReplicaChecker
+from ottla.sim.checkers.transactions import TransactionChecker
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import Lost, SimClient
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
@@ -98,7 +99,7 @@ class Simulation:
         """What liveness still waits for."""
         self.abandoned: dict[int, None] = {}
         """Machines that nobody starts again."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._loops: dict[SimLoop, Machine] = {}
         self._build_clients(Random(f"{seed}/clients"))
         self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
@@ -106,6 +107,10 @@ class Simulation:
         self.metadata = MetadataChecker(self.cluster, self.replicas.committed_metadata)
         self.quorum = QuorumChecker(self.cluster)
         self.histories = HistoryChecker(self.history, self._ledger_of)
+        self.transactions = TransactionChecker(self.cluster, self.history)
+        if options.coordinated:
+            self.replicas.on_committed = self.transactions.on_committed
+            self.histories.on_poll = self.transactions.on_poll
         self.scheduler.after_step = self._after_step
         self.scheduler.world.on_error = self._on_own_error
         self.cluster.on_error = self.on_error
@@ -224,6 +229,7 @@ class Simulation:
         self.replicas.at_end()
         self.quorum.at_end()
         self.histories.at_end(may_lose=False)
+        self.transactions.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()
 
@@ -281,8 +287,8 @@ class Simulation:
         if not task.result():
             raise Violation("L0", f"it is not so that {what}")
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self.scheduler.world.create_task(work)
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task: asyncio.Task[Any] = self.scheduler.world.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(report_failure)
@@ -445,6 +451,7 @@ class Simulation:
                         self.replicas.check_candidates(place, ledger)
                     if before is not None and before is not after:
                         self.replicas.on_isr_changed(place, before, after)
+            self.transactions.after_step()
             if world in touched:
                 self.histories.after_step()
         except Violation as violation:
@@ -508,6 +515,7 @@ class Simulation:
             "leaderships": self.replicas.leaderships,
             "elections": self.metadata.elections,
             "truncations": self.replicas.truncations,
+            "markers": self.transactions.markers,
             "isr shrinks": self.metadata.shrinks,
             "isr growths": self.metadata.growths,
             "unclean restarts": self.replicas.unclean_restarts,

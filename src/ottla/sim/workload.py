@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, Malformed
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, BatchHeader, batches, crc_is_valid, iterate
 from ottla.sim.client import Lost, SimClient
-from ottla.sim.history import EndOffset, History, Outcome, OutOfRange, Poll, Read, Send
+from ottla.sim.history import EndOffset, History, Identity, Outcome, OutOfRange, Poll, Read, Send
 from ottla.sim.transaction_clients import Transactor
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
@@ -216,6 +216,9 @@ class Lane:
             if not response.error_code:
                 self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
                 self._sequence = 0
+                self._history.identities.append(
+                    Identity(f"{self.name}#{client.now}", response.producer_id, 0, client.now, client.now)
+                )
                 return True
             await client.sleep(0.1)
         return False
@@ -334,12 +337,10 @@ class Consumer:
             if not crc_is_valid(batch, 0, len(batch)):
                 self._history.corrupt += 1
                 return False  # As every client does: nothing of it is believed, and it is asked for again.
-            if not header.is_control and (aborted is None or not aborted.has(header)):
+            if not (aborted is not None and aborted.has(header)) and not header.is_control:
                 for record in iterate(batch):
                     if record.offset >= position:
                         reads.append(Read(record.offset, record.value or b"", header.leader_epoch))
-            elif header.is_control and aborted is not None:
-                aborted.on_marker(header)
             position = max(position, header.next_offset)
         self._history.polls.append(
             Poll(
@@ -353,6 +354,8 @@ class Consumer:
                 reads=reads,
                 log_start=data.log_start_offset,
                 read_committed=self._read_committed,
+                next=position,
+                aborted=tuple((each.producer_id, each.first_offset) for each in data.aborted_transactions or ()),
             )
         )
         self.positions[place] = position
@@ -375,12 +378,12 @@ class _Aborted:
         self._active: set[int] = set()
 
     def has(self, header: BatchHeader) -> bool:
+        """Is the next batch one of them? A marker ends its transaction, and is for no reader at all."""
         while self._to_come and self._to_come[-1][0] <= header.last_offset:
             self._active.add(self._to_come.pop()[1])
+        if header.is_control:
+            self._active.discard(header.producer_id)
         return header.is_transactional and header.producer_id in self._active
-
-    def on_marker(self, header: BatchHeader) -> None:
-        self._active.discard(header.producer_id)
 
 
 async def list_offset(
