@@ -73,6 +73,10 @@ class NodeMetrics:
         if services.config.is_controller:
             self._register_controller()
 
+    @property
+    def registry(self) -> Registry:
+        return self._registry
+
     def page(self) -> str:
         """Everything, for Prometheus."""
         began_s = self._clock.monotonic()

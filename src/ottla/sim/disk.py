@@ -267,6 +267,9 @@ class SimFile:
     def prefetch(self, position: int, size: int) -> None:
         pass
 
+    def write_back(self, position: int, size: int) -> None:
+        pass
+
     def sync(self) -> None:
         if not self._open:
             _refuse("sync", self._path, errno.EBADF)

@@ -41,6 +41,7 @@ HANDLERS = {
     25: "add_offsets_to_txn",
     26: "end_txn",
     27: "write_txn_markers",
+    28: "txn_offset_commit",
     29: "describe_acls",
     30: "forwarded",  # CreateAcls
     31: "forwarded",  # DeleteAcls
@@ -65,6 +66,8 @@ HANDLERS = {
     64: "forwarded",  # UnregisterBroker
     65: "describe_transactions",
     66: "list_transactions",
+    68: "consumer_group_heartbeat",
+    69: "consumer_group_describe",
     71: "get_telemetry_subscriptions",
     72: "push_telemetry",
     74: "list_config_resources",

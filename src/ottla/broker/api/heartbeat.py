@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
+from ottla.coordinator import by_kind
 from ottla.errors import ErrorCode, KafkaError
 from ottla.wire.messages.heartbeat_request import HeartbeatRequest
 from ottla.wire.messages.heartbeat_response import HeartbeatResponse
@@ -13,7 +14,7 @@ def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | P
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     heard: Promise[HeartbeatResponse] = context.services.groups.write(
-        request.group_id, lambda shard, now_ms: shard.classic.heartbeat(request, now_ms)
+        request.group_id, lambda shard, now_ms: by_kind.heartbeat(shard, request, now_ms)
     )
     return heard.otherwise(_refused)
 

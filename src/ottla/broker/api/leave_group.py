@@ -6,6 +6,7 @@ from functools import partial
 
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
+from ottla.coordinator import by_kind
 from ottla.errors import ErrorCode
 from ottla.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from ottla.wire.messages.leave_group_response import LeaveGroupResponse
@@ -20,7 +21,7 @@ def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse |
     if context.api_version < _SEVERAL_FROM:
         request.members = [MemberIdentity(member_id=request.member_id)]
     left: Promise[LeaveGroupResponse] = context.services.groups.write(
-        request.group_id, lambda shard, now_ms: shard.classic.leave(request, now_ms)
+        request.group_id, lambda shard, now_ms: by_kind.leave(shard, request, now_ms)
     )
     return left.then(partial(_for_version, context), lambda error: LeaveGroupResponse(error_code=error.code))
 

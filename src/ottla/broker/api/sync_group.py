@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
+from ottla.coordinator import by_kind
 from ottla.errors import ErrorCode
 from ottla.wire.messages.sync_group_request import SyncGroupRequest
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
@@ -19,6 +20,6 @@ def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | P
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     synced: Promise[SyncGroupResponse] = context.services.groups.write_waiting(
-        request.group_id, lambda shard, token, now_ms: shard.classic.sync(request, token, now_ms)
+        request.group_id, lambda shard, token, now_ms: by_kind.sync(shard, request, token, now_ms)
     )
     return synced.otherwise(lambda error: SyncGroupResponse(error_code=error.code))

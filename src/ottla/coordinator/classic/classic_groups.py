@@ -42,6 +42,7 @@ from ottla.coordinator.classic.rebalance import (
 )
 from ottla.coordinator.classic.records import generation_record, group_from, new_group_record
 from ottla.coordinator.classic.turn import Turn
+from ottla.coordinator.consumer.classic_side import ClassicGroupView, ClassicMemberView
 from ottla.coordinator.groups import Shared
 from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, StoredRecord
@@ -285,7 +286,7 @@ class ClassicGroups:
         try:
             group.check_member(request.member_id, request.group_instance_id)
         except KafkaError as error:
-            return _refused_join(error.code, request.member_id)
+            return _refused_join(error.code, request.member_id, None)
         member = group.members[request.member_id]
         protocols = _protocols(request)
         is_unchanged = member.protocols == protocols
@@ -366,7 +367,7 @@ class ClassicGroups:
     def _fence(self, group: ClassicGroup, member: Member, turn: Turn) -> None:
         token = group.take_join(member)
         if token is not None:
-            turn.answer(token, _refused_join(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
+            turn.answer(token, _refused_join(ErrorCode.FENCED_INSTANCE_ID, member.member_id, None))
         token, member.awaiting_sync = member.awaiting_sync, None
         if token is not None:
             turn.answer(token, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
@@ -408,6 +409,30 @@ class ClassicGroups:
         return ErrorCode.NONE
 
     # Groups of other kinds.
+
+    def view(self, group_id: str) -> ClassicGroupView | None:
+        """What a consumer group that takes this one's place has to know of it."""
+        group = self.group(group_id)
+        if group is None:
+            return None
+        return ClassicGroupView(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            members=tuple(
+                ClassicMemberView(
+                    member_id=member.member_id,
+                    instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    session_timeout_ms=member.session_timeout_ms,
+                    protocols=tuple(member.protocols),
+                    assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ),
+        )
 
     def dissolve(self, group_id: str) -> list[AnyEffect]:
         """The group becomes one of another kind, by a tombstone that follows: who waits in it joins that one.
@@ -562,8 +587,8 @@ def _protocols(request: JoinGroupRequest) -> Protocols:
     return tuple(first.items())
 
 
-def _refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
+def _refused_join(error: ErrorCode, member_id: str, protocol_name: str | None = "") -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error, protocol_name=protocol_name, member_id=member_id)
 
 
 def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:

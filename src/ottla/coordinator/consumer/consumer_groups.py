@@ -21,7 +21,7 @@ from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, Tur
 from ottla.coordinator.groups import Shared
 from ottla.coordinator.outcome import Outcome
 from ottla.coordinator.stored import AnyRecord, StoredRecord
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.metadata.images import MetadataImage
 from ottla.wire.messages.consumer_group_describe_response import DescribedGroup
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
@@ -54,9 +54,7 @@ class ConsumerGroups:
     def describe(self, group_id: str) -> DescribedGroup:
         group = self._groups.committed(group_id)
         if group is None:
-            known = self._engine.classic.view(group_id) is not None
-            sentence = f"Group {group_id} is not a consumer group." if known else f"Group {group_id} not found."
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, sentence)
+            raise self._engine.not_found(group_id)
         return described(group, assignor_names(self._engine.settings.config)[0], self._engine.image)
 
     # Requests of the consumer protocol.

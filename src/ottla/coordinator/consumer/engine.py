@@ -93,10 +93,13 @@ class Engine:
     def existing(self, group_id: str) -> ConsumerGroup:
         group = self.groups.get(group_id)
         if group is None:
-            known = self.classic.view(group_id) is not None
-            sentence = f"Group {group_id} is not a consumer group." if known else f"Group {group_id} not found."
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, sentence)
+            raise self.not_found(group_id)
         return group
+
+    def not_found(self, group_id: str, name: str = "Group") -> KafkaError:
+        if self.classic.view(group_id) is None:
+            return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{name} {group_id} not found.")
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
     def joined(self, group_id: str, turn: Turn) -> ConsumerGroup:
         """The group that a member joins: made, or made of a classic one, where there is none."""

@@ -52,7 +52,9 @@ def _stay(
 ) -> ConsumerGroupHeartbeatResponse:
     group_id = request.group_id
     joining = request.member_epoch == JOINING_EPOCH
-    group = engine.joined(group_id, turn) if joining else engine.existing(group_id)
+    group = engine.joined(group_id, turn) if joining else engine.groups.get(group_id)
+    if group is None:
+        raise engine.not_found(group_id, "Consumer group")
     engine.check_room(group, request.member_id)
     owned = _owned(request)
     before = _member(engine, group, request, owned, joining, sender, turn)
