@@ -81,7 +81,10 @@ class Group:
         """Everything is owned once, and evenly."""
         owned = self.assigned().values()
         sizes = [len(partitions) for partitions in owned]
-        return sorted(sum(owned, [])) == list(range(partitions)) and max(sizes) - min(sizes) <= 1
+        return (
+            sorted(partition for each in owned for partition in each) == list(range(partitions))
+            and max(sizes) - min(sizes) <= 1
+        )
 
     def close(self) -> None:
         for consumer in self.members.values():

@@ -1,8 +1,8 @@
 """The same groups, given to Apache Kafka's server-side assignors and to ours: the same targets, partition by partition.
 
 Groups have histories: each target is made from the one before, after somebody joined, left, changed its subscription or
-came back under another id, or after topics were made, grew or went. What is compared are the records: which members have
-one, in which order, and what is in it, in which order; the next target may hang on each of these.
+came back under another id, or after topics were made, grew or went. What is compared are the records: which members
+have one, in which order, and what is in it, in which order; the next target may hang on each of these.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.compaction import Compaction
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
 from ottla.broker.directory_assignments import DirectoryAssignments
 from ottla.broker.dispatch import Dispatcher
@@ -68,6 +69,7 @@ class Node:
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
         self._services: Services | None = None
         self._maintenance: LogMaintenance | None = None
+        self._compaction: Compaction | None = None
         self._control: ControlPlane | None = None
         self._fetchers: ReplicaFetchers | None = None
         self._markers: MarkerSender | None = None
@@ -111,6 +113,8 @@ class Node:
             await self._start_control_plane(services, identity.cluster_id)
             self._maintenance = LogMaintenance(services)
             self._maintenance.start()
+            self._compaction = Compaction(services)
+            self._compaction.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
         except DiskError as error:
@@ -205,7 +209,9 @@ class Node:
         self._control = services.control = control
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
-        self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
+        self._fetchers = services.fetchers = ReplicaFetchers(
+            services, peers, bytes_in=services.metrics.replication_bytes_in
+        )
         self._markers = markers = MarkerSender(services, peers)
         services.transactions.carry_out = markers.carry_out
         services.transactions.on_unloaded = markers.on_unloaded
@@ -303,6 +309,8 @@ class Node:
             self._maintenance.stop()
         if self._markers is not None:
             self._markers.close()
+        if self._compaction is not None:
+            self._compaction.stop()
         if self._fetchers is not None:
             await self._fetchers.stop()
         if self._verification is not None:

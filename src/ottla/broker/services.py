@@ -46,6 +46,9 @@ _log = logging.getLogger(__name__)
 CREATED_WAIT_MS_MAX = 1_000
 """How long an answer waits for a topic that was created elsewhere to be known here."""
 
+DRAIN_S_MAX = 5.0
+"""How long a node that stops waits for what is under way."""
+
 _KNOWS_NEW_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
@@ -145,9 +148,14 @@ class Services:
         self.logs.set_transaction_verification(config.get_bool("transaction.partition.verification.enable"))
 
     async def drain(self) -> None:
-        """Wait for what was spawned."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=5)
+        """Wait for what was spawned, but not for ever: nobody may keep a node from stopping."""
+        if self._tasks:
+            _, late = await asyncio.wait(list(self._tasks), timeout=DRAIN_S_MAX)
+            for task in late:
+                _log.warning("%r does not end, and is given up", task.get_coro())
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=DRAIN_S_MAX)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

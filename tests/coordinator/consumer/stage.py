@@ -150,8 +150,7 @@ class Stage:
     def take(self, outcome: Outcome[R]) -> R | None:
         """Make what was decided so: as the broker's driver does."""
         for record in outcome.records:
-            key, value = GROUP_KINDS.encode(record)
-            read = GROUP_KINDS.decode(key, value)
+            read = GROUP_KINDS.decode(*GROUP_KINDS.encode(record))
             assert read == record, "a record is read as it was written"
             assert isinstance(read, StoredRecord)
             self._replay(read)

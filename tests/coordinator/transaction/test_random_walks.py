@@ -279,8 +279,10 @@ class Walk:
         """Without what no record says, or none of the version that this walk began with."""
         told = {name: replace(each, last_producer_epoch=-1) for name, each in transactions}
         if self.began_at_0:
-            old = {"previous_producer_id": -1, "next_producer_id": -1, "client_version": 0}
-            told = {name: replace(each, **old) for name, each in told.items()}
+            told = {
+                name: replace(each, previous_producer_id=-1, next_producer_id=-1, client_version=0)
+                for name, each in told.items()
+            }
         return told
 
     def check_log(self) -> None:

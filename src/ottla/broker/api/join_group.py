@@ -6,10 +6,10 @@ import uuid
 from functools import partial
 
 from ottla.broker.context import Context
-from ottla.broker.coordinators.composition import AnyGroupShard
 from ottla.broker.promise import Promise
 from ottla.coordinator import by_kind
 from ottla.coordinator.classic import Joiner
+from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.outcome import Outcome
 from ottla.errors import ErrorCode
 from ottla.wire.messages.join_group_request import JoinGroupRequest
@@ -45,7 +45,7 @@ def _refusal(context: Context, request: JoinGroupRequest) -> ErrorCode:
 
 
 def _join(
-    context: Context, request: JoinGroupRequest, shard: AnyGroupShard, token: int, now_ms: int
+    context: Context, request: JoinGroupRequest, shard: GroupShard, token: int, now_ms: int
 ) -> Outcome[JoinGroupResponse]:
     joiner = Joiner(
         client_id=context.client_id or "",
