@@ -11,7 +11,7 @@ with all partitions of one transaction together. Driven by Produce, and by whoev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -100,9 +100,10 @@ class _Line:
 
     __slots__ = ("address", "busy", "peer", "waiting")
 
-    def __init__(self, address: tuple[str, int], peer: Peer) -> None:
+    def __init__(self, address: tuple[str, int] | None, peer: Peer | None) -> None:
         self.address = address
         self.peer = peer
+        """None: it is this node."""
         self.busy = False
         self.waiting: dict[str, list[_Question]] = {}
 
@@ -143,12 +144,17 @@ class VerificationServices(Protocol):
     def spawn(self, work: Coroutine[object, object, None]) -> None: ...
 
 
+AskHere = Callable[["AddPartitionsToTxnRequest"], Awaitable["AddPartitionsToTxnResponse"]]
+
+
 class TransactionVerification:
     """One instance a node."""
 
-    def __init__(self, services: VerificationServices, peers: Peers) -> None:
+    def __init__(self, services: VerificationServices, peers: Peers, ask_here: AskHere | None = None) -> None:
+        """`ask_here` asks the coordinators of this very node; without it they are asked over the network, too."""
         self._services = services
         self._peers = peers
+        self._ask_here = ask_here
         self._lines: dict[int, _Line] = {}
         self._closed = False
 
@@ -183,7 +189,8 @@ class TransactionVerification:
         """Hang up; whoever waits is told that nobody answered."""
         self._closed = True
         for line in self._lines.values():
-            line.peer.close()
+            if line.peer is not None:
+                line.peer.close()
 
     # Guards.
 
@@ -281,6 +288,11 @@ class TransactionVerification:
         if topic is None or self._closed:
             return None
         leader_id = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+        line = self._lines.get(leader_id)
+        if self._ask_here is not None and leader_id == self._services.config.node_id:
+            if line is None:
+                line = self._lines[leader_id] = _Line(None, None)
+            return line
         broker = image.broker(leader_id)
         if broker is None or broker.fenced:
             return None
@@ -288,9 +300,8 @@ class TransactionVerification:
         if endpoint is None:
             return None
         address = (endpoint.host, endpoint.port)
-        line = self._lines.get(leader_id)
         if line is None or line.address != address:
-            if line is not None:
+            if line is not None and line.peer is not None:
                 line.peer.close()
             line = self._lines[leader_id] = _Line(address, self._peers.at(*address))
         return line
@@ -304,13 +315,10 @@ class TransactionVerification:
             line.busy = False
 
     async def _ask_node(self, line: _Line, asked: dict[str, list[_Question]]) -> None:
-        from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
-
-        timeout_ms = self._services.config.get_int("request.timeout.ms")
         code = ErrorCode.NONE
         results: dict[str, Errors] = {}
         try:
-            response = await line.peer.send(_request(asked), AddPartitionsToTxnResponse, timeout_ms=timeout_ms)
+            response = await self._send(line, _request(asked))
         except PeerLost:
             code = ErrorCode.NETWORK_EXCEPTION
         except KafkaError as error:
@@ -327,6 +335,15 @@ class TransactionVerification:
                     self._answer_all(question, code)
                 else:
                     self._answer(question, codes)
+
+    async def _send(self, line: _Line, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+
+        if line.peer is None:
+            assert self._ask_here is not None
+            return await self._ask_here(request)
+        timeout_ms = self._services.config.get_int("request.timeout.ms")
+        return await line.peer.send(request, AddPartitionsToTxnResponse, timeout_ms=timeout_ms)
 
     def _answer_all(self, question: _Question, code: ErrorCode) -> None:
         self._answer(question, dict.fromkeys(question.partitions, code))
