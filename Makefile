@@ -11,7 +11,7 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster run messages clean
+.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster bench-groups run messages clean
 
 check: format lint types layers fast
 
@@ -69,6 +69,9 @@ bench: $(READY)
 
 bench-cluster: $(READY)
 	@$(BIN)/python -m benchmarks.cluster
+
+bench-groups: $(READY)
+	@$(BIN)/python -m benchmarks.groups
 
 run: $(READY)
 	@$(BIN)/ottla up

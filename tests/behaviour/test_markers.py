@@ -27,14 +27,14 @@ from tests.behaviour.client import (
     values_of,
 )
 from tests.behaviour.conftest import Node, StartNode
-from tests.behaviour.test_leader_epochs import topic_called
-from tests.behaviour.transactions import (
+from tests.behaviour.marking import (
     TransactionalProducer,
     aborted_of,
     committed_values,
     stable_offset,
     write_markers,
 )
+from tests.behaviour.test_leader_epochs import topic_called
 
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
 MAX_EPOCH = 0x7FFF

@@ -1,140 +1,195 @@
-"""The verbs of the stories about transactions: records under a transactional id, markers by hand, and what is left."""
+"""The verbs of a transactional producer, one request each, and nothing hidden: a story says what is sent."""
 
 from __future__ import annotations
 
-from ottla.records import batches
-from ottla.wire.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
-from ottla.wire.messages.describe_producers_response import DescribeProducersResponse, ProducerState
-from ottla.wire.messages.fetch_response import PartitionData
-from ottla.wire.messages.produce_response import PartitionProduceResponse, ProduceResponse
-from ottla.wire.messages.write_txn_markers_request import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
+import uuid
+from collections.abc import Iterable
+
+from ottla.errors import ErrorCode
+from ottla.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from ottla.wire.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from ottla.wire.messages.add_partitions_to_txn_request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
-from ottla.wire.messages.write_txn_markers_response import WriteTxnMarkersResponse
-from tests.behaviour.client import LATEST, READ_COMMITTED, Client, Topic, batch, produced
+from ottla.wire.messages.add_partitions_to_txn_response import (
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from ottla.wire.messages.describe_transactions_request import DescribeTransactionsRequest
+from ottla.wire.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+from ottla.wire.messages.end_txn_request import EndTxnRequest
+from ottla.wire.messages.end_txn_response import EndTxnResponse
+from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
+from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
+from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
+from tests.behaviour.client import Client, Topic, eventually
 
-Placed = tuple[int, int]
-"""Producer id and first offset of an aborted transaction."""
+TRANSACTION = 1
+"""FindCoordinator's type of key."""
+
+NOT_YET = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+V1 = 4
+"""The last version of EndTxn for clients that keep their epoch from one transaction to the next."""
+V2 = 5
+"""The first for those that do not (KIP-890)."""
+
+Codes = dict[tuple[str, int], ErrorCode]
 
 
-class TransactionalProducer:
-    """Writes what it is told to, under one transactional id and one producer id."""
+class Transactional:
+    """One transactional id. `producer_id` and `epoch` are what the producer was told last; a story may change them."""
 
-    def __init__(self, client: Client, topic: Topic, producer_id: int, transactional_id: str = "somebody") -> None:
+    def __init__(self, client: Client, transactional_id: str | None = None) -> None:
         self.client = client
-        self.topic = topic
-        self.producer_id = producer_id
-        self.transactional_id = transactional_id
+        self.transactional_id = f"id-{uuid.uuid4().hex[:12]}" if transactional_id is None else transactional_id
+        self.producer_id = -1
+        self.epoch = -1
 
-    def send(
+    @classmethod
+    def begun(cls, client: Client, **how: int) -> Transactional:
+        """With a producer id and an epoch."""
+        producer = cls(client)
+        producer.find_coordinator()
+        producer.take(**how)
+        return producer
+
+    def as_producer(self, producer_id: int, epoch: int) -> Transactional:
+        """The same transactional id in the hands of somebody else."""
+        other = Transactional(self.client, self.transactional_id)
+        other.producer_id, other.epoch = producer_id, epoch
+        return other
+
+    # Requests.
+
+    def find_coordinator(self) -> None:
+        """Wait until there is one."""
+        request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[self.transactional_id])
+        eventually(
+            lambda: self.client.call(request, FindCoordinatorResponse, 4).coordinators[0].error_code,
+            lambda code: code == 0,
+        )
+        eventually(lambda: ErrorCode(self.describe().error_code), lambda code: code not in NOT_YET)
+
+    def init(
         self,
-        sequence: int,
-        count: int = 1,
         *,
-        epoch: int = 0,
-        partition: int = 0,
-        version: int = 11,
-        acks: int = -1,
-        transactional: bool = True,
-    ) -> PartitionProduceResponse:
-        values = [b"%d.%d" % (self.producer_id, sequence + index) for index in range(count)]
-        records = batch(
-            *values,
-            producer_id=self.producer_id,
+        version: int = 5,
+        timeout_ms: int = 60_000,
+        producer_id: int = -1,
+        epoch: int = -1,
+        two_phase_commit: bool = False,
+        keep_prepared: bool = False,
+    ) -> InitProducerIdResponse:
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=producer_id,
             producer_epoch=epoch,
-            sequence=sequence,
-            transactional=transactional,
+            enable2_pc=two_phase_commit,
+            keep_prepared_txn=keep_prepared,
         )
-        request = self.client.produce_request(self.topic, records, partition=partition, acks=acks)
-        request.transactional_id = self.transactional_id
-        return produced(self.client.call(request, ProduceResponse, version))
+        return self.client.call(request, InitProducerIdResponse, version)
 
-    def end(
-        self,
-        *,
-        commit: bool,
-        epoch: int = 0,
-        partition: int = 0,
-        coordinator_epoch: int = 0,
-        transaction_version: int = 1,
-        version: int = 2,
-    ) -> int:
-        """Write a marker, as the coordinator would; the partition's error code."""
-        marker = self.marker(
-            commit=commit,
-            epoch=epoch,
-            partitions=[partition],
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=transaction_version,
+    def take(self, *, version: int = 5, timeout_ms: int = 60_000, producer_id: int = -1, epoch: int = -1) -> None:
+        """InitProducerId, as often as it takes, and become who it says."""
+        answer = eventually(
+            lambda: self.init(version=version, timeout_ms=timeout_ms, producer_id=producer_id, epoch=epoch),
+            lambda answer: answer.error_code not in NOT_YET | {ErrorCode.CONCURRENT_TRANSACTIONS},
         )
-        ((code,),) = write_markers(self.client, marker, version=version).values()
-        return code
+        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
-    def marker(
-        self,
-        *,
-        commit: bool,
-        partitions: list[int],
-        epoch: int = 0,
-        coordinator_epoch: int = 0,
-        transaction_version: int = 1,
-    ) -> WritableTxnMarker:
-        return WritableTxnMarker(
+    def add(self, topic: Topic | str, *partitions: int, version: int = 3) -> Codes:
+        """As a client asks."""
+        name = topic if isinstance(topic, str) else topic.name
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=list(partitions or (0,)))],
+        )
+        response = self.client.call(request, AddPartitionsToTxnResponse, version)
+        return _codes(response.results_by_topic_v3_and_below)
+
+    def add_as_broker(self, topic: Topic | str, *partitions: int, verify_only: bool = False, version: int = 5) -> Codes:
+        """As the leader of a partition asks."""
+        name = topic if isinstance(topic, str) else topic.name
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=self.transactional_id,
             producer_id=self.producer_id,
-            producer_epoch=epoch,
-            transaction_result=commit,
-            topics=[WritableTxnMarkerTopic(name=self.topic.name, partition_indexes=partitions)],
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=transaction_version,
+            producer_epoch=self.epoch,
+            verify_only=verify_only,
+            topics=[AddPartitionsToTxnTopic(name=name, partitions=list(partitions or (0,)))],
         )
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        response = self.client.call(request, AddPartitionsToTxnResponse, version)
+        assert response.error_code == 0
+        (result,) = response.results_by_transaction
+        assert result.transactional_id == self.transactional_id
+        return _codes(result.topic_results)
 
-    def state(self, partition: int = 0) -> ProducerState | None:
-        """What the partition's leader remembers of this producer."""
-        request = DescribeProducersRequest(topics=[TopicRequest(name=self.topic.name, partition_indexes=[partition])])
-        ((found,),) = (each.partitions for each in self.client.call(request, DescribeProducersResponse).topics)
-        assert found.error_code == 0
-        return next((each for each in found.active_producers if each.producer_id == self.producer_id), None)
+    def add_offsets(self, group_id: str, *, version: int = 4) -> ErrorCode:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            group_id=group_id,
+        )
+        return ErrorCode(self.client.call(request, AddOffsetsToTxnResponse, version).error_code)
+
+    def end(self, *, commit: bool, version: int = V2) -> EndTxnResponse:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+        return self.client.call(request, EndTxnResponse, version)
+
+    def ended(self, *, commit: bool, version: int = V2) -> None:
+        """EndTxn, which must succeed, and everything that follows from it; become who it says."""
+        answer = self.end(commit=commit, version=version)
+        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        if version >= V2:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.settle()
+
+    def describe(self) -> TransactionState:
+        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        (state,) = self.client.call(request, DescribeTransactionsResponse).transaction_states
+        assert state.transactional_id == self.transactional_id
+        return state
+
+    @property
+    def state(self) -> str:
+        described = self.describe()
+        assert described.error_code == 0, ErrorCode(described.error_code)
+        return described.transaction_state
+
+    def settle(self) -> str:
+        """Wait until the markers of a decision are written; where the transaction stands then."""
+        return eventually(lambda: self.state, lambda state: not state.startswith("Prepare"))
 
 
-def write_markers(client: Client, *markers: WritableTxnMarker, version: int = 2) -> dict[int, list[int]]:
-    """The error codes by producer id, each partition's in the order of topics' names and indexes."""
-    response = client.call(WriteTxnMarkersRequest(markers=list(markers)), WriteTxnMarkersResponse, version)
+def _codes(topics: Iterable[AddPartitionsToTxnTopicResult]) -> Codes:
     return {
-        result.producer_id: [
-            each.error_code
-            for topic in sorted(result.topics, key=lambda topic: topic.name)
-            for each in sorted(topic.partitions, key=lambda each: each.partition_index)
-        ]
-        for result in response.markers
+        (topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+        for topic in topics
+        for each in topic.results_by_partition
     }
 
 
-def stable_offset(client: Client, topic: Topic, partition: int = 0) -> int:
-    return client.list_offset(topic, LATEST, isolation=READ_COMMITTED, partition=partition).offset
-
-
-def aborted_of(found: PartitionData) -> list[Placed]:
-    assert found.aborted_transactions is not None
-    return [(each.producer_id, each.first_offset) for each in found.aborted_transactions]
-
-
-def committed_values(found: PartitionData) -> list[bytes | None]:
-    """What a read-committed consumer keeps of an answer: as Kafka's consumer, it skips by the list and the markers."""
-    from ottla.records import iterate, read_end_txn_marker
-
-    assert found.aborted_transactions is not None
-    pending = sorted((each.first_offset, each.producer_id) for each in found.aborted_transactions)
-    aborting: set[int] = set()
-    kept: list[bytes | None] = []
-    for header, one in batches(found.records or b""):
-        while pending and pending[0][0] <= header.last_offset:
-            aborting.add(pending.pop(0)[1])
-        if header.is_control:
-            marker = read_end_txn_marker(next(iterate(one)))
-            if marker is not None and not marker.commit:
-                aborting.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in aborting):
-            kept += [record.value for record in iterate(one)]
-    return kept
+def only(codes: Codes) -> ErrorCode:
+    """What is said of all partitions alike."""
+    (code,) = set(codes.values())
+    return code

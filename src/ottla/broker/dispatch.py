@@ -17,8 +17,9 @@ from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.limits import ELEMENTS_MAX, LINGER_MS
+from ottla.broker.promise import Promise
 from ottla.broker.reply import CloseConnection, Deferred, Reply
-from ottla.broker.request_metrics import SAMPLE_MASK
+from ottla.broker.request_metrics import SAMPLE_MASK, ApiMeters
 from ottla.errors import Malformed
 from ottla.runtime.timers import Timer
 from ottla.wire.apis import API_VERSIONS, APIS, PRODUCE, Api
@@ -158,11 +159,17 @@ class Dispatcher:
         meters.requests.value += 1
         meters.bytes.value += len(frame)
         result = served.handler(context, request)
+        if isinstance(result, Promise) and result.done:
+            result = result.result()
         if isinstance(result, Message):
             reply = _encode(api, version, head.correlation_id, result)
             self._metrics.timed(meters, began_s, reply)
             return reply
         deferred = Deferred()
+        if isinstance(result, Promise):
+            call = _Call(self, connection, deferred, api, version, head.correlation_id, meters, began_s)
+            result.when_done(call.on_response)
+            return deferred
         timed = self._metrics.timed(meters, began_s, deferred)
         self._services.spawn(self._finish(connection, deferred, api, version, head.correlation_id, result))
         return timed
@@ -200,6 +207,53 @@ class Dispatcher:
         correlation_id: int = _HEAD(frame, 0)[2]
         response = unsupported(self._services, self._on_controller)
         return response_frame(correlation_id, response.encode(0), flexible=False)
+
+
+class _Call:
+    """A request whose response was promised."""
+
+    __slots__ = (
+        "_api",
+        "_began_s",
+        "_connection",
+        "_correlation_id",
+        "_deferred",
+        "_dispatcher",
+        "_meters",
+        "_version",
+        "_worked_s",
+    )
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        connection: ClientConnection,
+        deferred: Deferred,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        meters: ApiMeters,
+        began_s: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._connection = connection
+        self._deferred = deferred
+        self._api = api
+        self._version = version
+        self._correlation_id = correlation_id
+        self._meters = meters
+        self._began_s = began_s
+        self._worked_s = dispatcher.now()
+
+    def on_response(self, promise: Promise[Message]) -> None:
+        try:
+            reply = _encode(self._api, self._version, self._correlation_id, promise.result())
+        except Exception as error:
+            self._dispatcher.crashed(self._connection, error)
+            self._connection.close("internal error")
+            return
+        self._meters.answered(self._began_s, self._worked_s, self._dispatcher.now())
+        self._deferred.resolve(reply)
 
 
 def _encode(api: Api, version: int, correlation_id: int, response: Message) -> bytes:

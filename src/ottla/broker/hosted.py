@@ -60,6 +60,18 @@ class DeleteWaiter(Protocol):
     def on_lost(self, partition: HostedPartition) -> None: ...
 
 
+class LeadershipListener(Protocol):
+    """Something that lives only where a partition is led (`broker/coordinators`)."""
+
+    def on_elected(self, partition: HostedPartition) -> None:
+        """This node leads the partition from now on, in a leader epoch that is new."""
+        ...
+
+    def on_resigned(self, partition: HostedPartition) -> None:
+        """It does not, because another does, the partition is gone, or its disk failed. May be told again."""
+        ...
+
+
 class Fetchers(Protocol):
     """What copies partitions from their leaders (`broker/replication`)."""
 

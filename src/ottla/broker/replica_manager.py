@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
-from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, ReplicaReader
+from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, LeadershipListener, ReplicaReader
 from ottla.broker.request_metrics import TopicMeters
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo, AppendOrigin, Flush, VerificationGuard
@@ -74,6 +74,8 @@ class ReplicaManager:
         self.fetchers: Fetchers = NoFetchers()
         self.propose_isr: Callable[[HostedPartition, ProposeIsr], None] = lambda partition, proposal: None
         """Takes a proposal to the controller, and comes back with `on_alter_partition_result`."""
+        self.leaderships: dict[str, LeadershipListener] = {}
+        """Who wants to know when this node begins and ceases to lead a partition, by the name of the topic."""
         self._tasks: set[asyncio.Future[None]] = set()
         self.on_offline: Callable[[HostedPartition, BaseException], None] = lambda partition, error: None
         """The disk under a partition failed; the others on it are the listener's to fail."""
@@ -374,6 +376,8 @@ class ReplicaManager:
             partition.gated = False
         self._on_durable(partition)
         self._wake_all(partition)
+        if (listener := self.leaderships.get(partition.topic)) is not None:
+            listener.on_elected(partition)
 
     def on_partition_changed(self, partition: HostedPartition, image: PartitionImage) -> None:
         """Replicas or ISR are others now, under the same leader epoch."""
@@ -435,28 +439,10 @@ class ReplicaManager:
         if partition.delete_waiters:
             self._check_low_watermark(partition)
 
-    def on_alter_partition_result(
-        self,
-        partition: HostedPartition,
-        proposal: ProposeIsr,
-        error: ErrorCode,
-        *,
-        leader_epoch: int = -1,
-        partition_epoch: int = -1,
-        isr: Sequence[int] = (),
-    ) -> None:
+    def on_alter_partition_result(self, partition: HostedPartition, proposal: ProposeIsr, error: ErrorCode) -> None:
         leader = partition.leader
         if leader is not None:
-            effects = leader.on_alter_partition_result(
-                proposal,
-                error,
-                self.now_ms(),
-                leader_epoch=leader_epoch,
-                partition_epoch=partition_epoch,
-                isr=isr,
-            )
-            self._carry_out(partition, effects)
-            self.touch(partition)
+            self._carry_out(partition, leader.on_alter_partition_result(proposal, error, self.now_ms()))
 
     def on_brokers(self, image: MetadataImage) -> None:
         """Brokers were registered, fenced, unfenced or began to shut down."""
@@ -569,4 +555,6 @@ class ReplicaManager:
                 waiter.on_lost(partition, required)
         while partition.delete_waiters:
             partition.delete_waiters.popitem()[0].on_lost(partition)
+        if (listener := self.leaderships.get(partition.topic)) is not None:
+            listener.on_resigned(partition)
         self._wake_all(partition)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
+from ottla.broker.coordinators.composition import group_coordinators, transaction_coordinators
+from ottla.broker.coordinators.topics import CoordinatorTopics
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
@@ -43,6 +45,9 @@ _log = logging.getLogger(__name__)
 
 CREATED_WAIT_MS_MAX = 1_000
 """How long an answer waits for a topic that was created elsewhere to be known here."""
+
+DRAIN_S_MAX = 5.0
+"""How long a node that stops waits for what is under way."""
 
 _KNOWS_NEW_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -108,8 +113,9 @@ class Services:
         self.producer_ids: ProducerIds
         self.verification: TransactionVerification
         self.on_config()
-        self.told_of_groups = False
-        """Was it said, once, that clients ask for what is not served?"""
+        self.coordinator_topics = CoordinatorTopics(self)
+        self.groups = group_coordinators(self)
+        self.transactions = transaction_coordinators(self)
         self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,9 +148,14 @@ class Services:
         self.logs.set_transaction_verification(config.get_bool("transaction.partition.verification.enable"))
 
     async def drain(self) -> None:
-        """Wait for what was spawned."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=5)
+        """Wait for what was spawned, but not for ever: nobody may keep a node from stopping."""
+        if self._tasks:
+            _, late = await asyncio.wait(list(self._tasks), timeout=DRAIN_S_MAX)
+            for task in late:
+                _log.warning("%r does not end, and is given up", task.get_coro())
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=DRAIN_S_MAX)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -196,12 +207,11 @@ class Services:
 
     async def create_on_first_use(self, names: list[str]) -> dict[str, ErrorCode]:
         """Create topics that somebody asked about, with the broker's defaults; the error of each that was refused."""
-        from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+        from ottla.broker.coordinators.topics import creatable
+        from ottla.wire.messages.create_topics_request import CreateTopicsRequest
         from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 
-        request = CreateTopicsRequest(
-            topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
-        )
+        request = CreateTopicsRequest(topics=[creatable(self.config, name) for name in names])
         try:
             response = await self.controller.send(request, CreateTopicsResponse)
         except KafkaError:

@@ -13,9 +13,10 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.hosted import HostedPartition
+from ottla.broker.promise import Promise
 from ottla.broker.purgatory import DelayedProduce, Unsafe
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import TopicPartition
+from ottla.model import GROUP_TOPIC, TopicPartition
 from ottla.records import end_txn_batch
 
 if TYPE_CHECKING:
@@ -32,13 +33,28 @@ class Marker(NamedTuple):
 
 Codes = dict[TopicPartition, ErrorCode]
 
+_NO_COORDINATOR = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What a transaction's coordinator hears of as a partition that is led elsewhere, or not at all."""
+
 
 async def write(services: Services, markers: list[tuple[Marker, list[TopicPartition]]]) -> list[Codes]:
     """What became of each marker in each of its partitions, once all of that is known."""
     results: list[Codes] = [{} for _ in markers]
     appended: list[tuple[Codes, HostedPartition, int]] = []
+    of_groups: list[tuple[Codes, TopicPartition, Promise[None]]] = []
     for (marker, partitions), codes in zip(markers, results, strict=True):
         for topic_partition in partitions:
+            if topic_partition.topic == GROUP_TOPIC:
+                # The transaction committed offsets of a group, whose coordinator must hear of its end.
+                written = services.groups.complete_transaction(topic_partition.partition, *marker)
+                of_groups.append((codes, topic_partition, written))
+                continue
             partition = services.replicas.partition(*topic_partition)
             if partition is None or partition.offline:
                 codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -51,7 +67,17 @@ async def write(services: Services, markers: list[tuple[Marker, list[TopicPartit
     unsafe = await _until_committed(services, [(partition, end_offset) for _, partition, end_offset in appended])
     for codes, partition, end_offset in appended:
         codes[partition.topic_partition] = unsafe.get((partition, end_offset), ErrorCode.NONE)
+    for codes, topic_partition, written in of_groups:
+        codes[topic_partition] = await _code_of(written)
     return results
+
+
+async def _code_of(written: Promise[None]) -> ErrorCode:
+    try:
+        await written
+    except KafkaError as error:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NO_COORDINATOR else error.code
+    return ErrorCode.NONE
 
 
 def _append(services: Services, marker: Marker, partition: HostedPartition) -> int:

@@ -97,6 +97,10 @@ class History:
     final: dict[TopicPartition, list[Read]] = field(default_factory=dict)
     """What fresh consumers read, from the beginning, when everything was healed."""
     final_start: dict[TopicPartition, int] = field(default_factory=dict)
+    follower_polls: int = 0
+    """Answers by replicas that a leader had pointed a consumer to (KIP-392)."""
+    resent: int = 0
+    """Batches that were sent again after their successors."""
     corrupt: int = 0
     """Batches that came with a checksum that is not theirs."""
     unexpected: list[str] = field(default_factory=list)

@@ -13,6 +13,7 @@ from typing import Any
 from ottla.errors import KafkaError, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
+from ottla.sim import view
 from ottla.sim.checkers.histories import HistoryChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.liveness import choose_core, unmet
@@ -23,12 +24,13 @@ from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import Lost, SimClient
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
 from ottla.sim.faults import KINDS, Faults
+from ottla.sim.faults.operations import set_min_isr
 from ottla.sim.history import History
 from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import Mode, Options, expand
 from ottla.sim.trace import Trace
-from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything
+from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything, report_failure
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 
@@ -51,6 +53,7 @@ class Result:
     digest: str
     simulated_s: float
     real_s: float
+    cpu_s: float
     counts: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     story: list[tuple[float, str, str]] = field(default_factory=list)
@@ -103,7 +106,7 @@ class Simulation:
         self.quorum = QuorumChecker(self.cluster)
         self.histories = HistoryChecker(self.history, self._ledger_of)
         self.scheduler.after_step = self._after_step
-        self.scheduler.world.on_error = self.cluster.on_loop_error
+        self.scheduler.world.on_error = self._on_own_error
         self.cluster.on_error = self.on_error
         self.cluster.on_exit = self._on_exit
         self.cluster.on_death = self._on_death
@@ -129,7 +132,13 @@ class Simulation:
             )
             lanes += [Lane(owner, at, place, lane_options, self.history) for at, place in enumerate(self.places)]
         consumers = [
-            Consumer(client(f"c{number}"), self.places, self.history, read_committed=random.random() < 0.3)
+            Consumer(
+                client(f"c{number}"),
+                self.places,
+                self.history,
+                read_committed=random.random() < 0.3,
+                rack=f"r{number % 3}" if options.follower_reads else "",
+            )
             for number in range(options.consumers)
         ]
         watcher = client("w0")
@@ -151,7 +160,7 @@ class Simulation:
     # Running.
 
     def run(self) -> Result:
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         handler = _Errors(self)
         logger = logging.getLogger("ottla")
         level, propagate = logger.level, logger.propagate
@@ -166,6 +175,7 @@ class Simulation:
         finally:
             self.scheduler.after_step = None
             self.cluster.on_error = lambda what, error: None
+            self.scheduler.world.on_error = None
             self.cluster.dispose()
             logger.removeHandler(handler)
             logger.setLevel(level)
@@ -177,6 +187,7 @@ class Simulation:
             digest=self.trace.digest,
             simulated_s=self.scheduler.now,
             real_s=time.perf_counter() - began,
+            cpu_s=time.process_time() - cpu_began,
             counts=self._counts(),
             faults=dict(self.faults.counts),
             story=self.trace.story,
@@ -264,6 +275,7 @@ class Simulation:
         task = self.scheduler.world.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(report_failure)
 
     def heal(self, core: list[Machine]) -> None:
         """The core is whole again, and all of it is started; what is outside stays broken for good."""
@@ -284,6 +296,17 @@ class Simulation:
             machine.resume()
             if machine.process is None:
                 machine.start()
+        self.spawn(self._care_for_min_isr())
+
+    async def _care_for_min_isr(self) -> None:
+        """The operator looks that `min.insync.replicas` is what it was, and stays so: a request of his that was given
+        up may come late, after the one that put things right."""
+        while True:
+            wanted = self.options.min_isr
+            configs = view.newest_image(self.cluster).topic_config(TOPIC)
+            if configs.get("min.insync.replicas") != str(wanted):
+                await set_min_isr(self.faults, wanted)
+            await self._final.sleep(0.5)
 
     def _break_for_good(self, machine: Machine, core: list[Machine]) -> None:
         random = machine.random
@@ -431,6 +454,11 @@ class Simulation:
             self.failure = violation
             self.scheduler.stop()
 
+    def _on_own_error(self, loop: SimLoop, context: dict[str, Any]) -> None:
+        """The simulation itself has failed: a fault, a client or an operator."""
+        error = context.get("exception")
+        self._fail(Violation("BUG", f"in the simulation: {context.get('message')}: {error!r}{_where(error)}"))
+
     def on_error(self, what: str, error: BaseException | None) -> None:
         """A node logged an error, or a callback of one failed."""
         if isinstance(error, DiskError):
@@ -455,6 +483,8 @@ class Simulation:
             "operations": self.history.operations,
             "acknowledged": sum(1 for send in self.history.sends if send.outcome.value == "ok"),
             "polls": len(self.history.polls),
+            "polls of followers": self.history.follower_polls,
+            "old batches sent again": self.history.resent,
             "messages": self.trace.messages,
             "steps": self.scheduler.steps,
             "callbacks": self.scheduler.callbacks,

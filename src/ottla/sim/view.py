@@ -75,16 +75,22 @@ def hosted(machine: Machine, place: TopicPartition) -> HostedPartition | None:
     return None if found is None else found.replicas.partition(place.topic, place.partition)
 
 
-def is_member(machine: Machine) -> bool:
-    """Does it run, registered and unfenced, as the incarnation that the newest metadata knows?"""
+def is_registered(machine: Machine) -> bool:
+    """Is its process the incarnation that the newest metadata knows, fenced or not?"""
     node = machine.node
-    if node is None or not machine.serving:
-        return False
-    control = node._control
+    control = node._control if node is not None else None
     if control is None:
         return False
     registered = newest_image(machine.cluster).broker(machine.id)
-    return registered is not None and not registered.fenced and registered.epoch == control.broker_epoch
+    return registered is not None and registered.epoch == control.broker_epoch
+
+
+def is_member(machine: Machine) -> bool:
+    """Does it serve, registered and unfenced, as the incarnation that the newest metadata knows?"""
+    if not machine.serving or not is_registered(machine):
+        return False
+    registered = newest_image(machine.cluster).broker(machine.id)
+    return registered is not None and not registered.fenced
 
 
 def is_in_sync(cluster: Cluster, machine: Machine) -> bool:

@@ -141,7 +141,7 @@ class Lane:
                 send.error = code
                 self._give_up(send)
                 if not (options.idempotent and code in _NEW_PRODUCER):
-                    self._history.unexpected.append(f"produce to {self.place} was refused with {_name(code)}")
+                    self._history.unexpected.append(f"produce to {self.place} was refused with {ErrorCode(code).name}")
                 return
             if code != _NOTHING_SENT and (code is None or code not in _NOT_APPENDED):
                 send.uncertain_attempts += 1
@@ -195,6 +195,7 @@ class Lane:
             return
         echo = Send(client=self.name, place=self.place, values=(), acks=-1, idempotent=True, invoked=self._client.now)
         code = await self._attempt(last[0], echo)
+        self._history.resent += code == 0
         if code == 0 and echo.offset != last[1].offset:
             self._history.unexpected.append(
                 f"{self.name} sent {last[1].values[0]!r} to {self.place} again: it was at {last[1].offset}, and the "
@@ -318,13 +319,14 @@ class Consumer:
                 self._history.out_of_range.append(
                     OutOfRange(client=self.name, place=place, position=position, at=client.now, node=node)
                 )
-                client.loop.create_task(self._reset(place))
+                client.loop.create_task(self._reset(place)).add_done_callback(report_failure)
             elif code not in _FETCH_RETRIABLE:
-                self._history.unexpected.append(f"fetch of {place} was refused with {_name(code)}")
+                self._history.unexpected.append(f"fetch of {place} was refused with {ErrorCode(code).name}")
             return False
         if data.preferred_read_replica >= 0:
             self._preferred[place] = data.preferred_read_replica
             return True
+        self._history.follower_polls += place in self._preferred
         reads: list[Read] = []
         for header, batch in batches(memoryview(data.records or b"")):
             if not crc_is_valid(batch, 0, len(batch)):
@@ -484,10 +486,10 @@ class Workload:
         task = self._loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(report_failure)
 
 
-def _name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
+def report_failure(task: asyncio.Task[None]) -> None:
+    """A task of the simulation's own must not fail unseen."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": f"{task.get_coro()!r} failed", "exception": error})

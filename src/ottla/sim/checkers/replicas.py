@@ -201,6 +201,7 @@ class ReplicaChecker:
         if machine.volume.find(watch.log.directory) is not None and watch.mirror.update() is None:
             watch.end = watch.log.log_end_offset
             watch.high_watermark = watch.log.high_watermark
+            watch.committed = max(0, watch.committed - watch.mirror.dropped)
             for batch in watch.mirror.batches[watch.committed :]:
                 if batch.next <= watch.high_watermark:
                     watch.ledger.commit(batch, watch.where)
@@ -250,7 +251,20 @@ class ReplicaChecker:
                 f"{watch.where} moved the high watermark to {watch.high_watermark} with {sorted(leader.isr)} in "
                 f"sync, where {leader.effective_min_isr} are needed",
             )
+        if watch.log.config.flush_messages == 1:
+            self._check_synced(machine, watch, before)
         self.check_candidates(watch.place, watch.ledger)
+
+    def _check_synced(self, machine: Machine, watch: Watch, before: int) -> None:
+        """E2, of what flush.messages=1 promises: what counts as committed here is on the disk here."""
+        batches = watch.mirror.batches[watch.mirror.index_of(before) : watch.committed]
+        durable = durable_end(machine.volume, batches)
+        if batches and durable < batches[-1].next and machine.id not in self._damaged:
+            raise Violation(
+                "E2",
+                f"{watch.where} has flush.messages=1 and moved the high watermark to {watch.high_watermark}, and after "
+                f"a power loss the log would end at {durable}",
+            )
 
     def _on_leadership(self, machine: Machine, watch: Watch) -> None:
         """A1, as a leader begins."""
