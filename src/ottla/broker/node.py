@@ -185,7 +185,6 @@ class Node:
         ]
 
     async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
-        from ottla.broker.api.add_partitions_to_txn import add_partitions
         from ottla.broker.coordinators.marker_sender import MarkerSender
         from ottla.broker.replication.fetchers import ReplicaFetchers
         from ottla.broker.verification import TransactionVerification
@@ -219,9 +218,7 @@ class Node:
         self._markers = markers = MarkerSender(services, peers)
         services.transactions.carry_out = markers.carry_out
         services.transactions.on_unloaded = markers.on_unloaded
-        self._verification = services.verification = TransactionVerification(
-            services, peers, lambda request: add_partitions(services, request.transactions)
-        )
+        self._verification = services.verification = TransactionVerification(services, peers, services.add_to_txn)
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(services.groups.on_metadata)
         control.add_publisher(services.transactions.on_metadata)

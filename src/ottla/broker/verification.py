@@ -100,7 +100,7 @@ class _Line:
 
     __slots__ = ("address", "busy", "peer", "waiting")
 
-    def __init__(self, address: tuple[str, int] | None, peer: Peer | None) -> None:
+    def __init__(self, address: tuple[str, int], peer: Peer | None) -> None:
         self.address = address
         self.peer = peer
         """None: it is this node."""
@@ -124,6 +124,9 @@ class VerificationServices(Protocol):
     """What is used here of the node's `Services`."""
 
     @property
+    def node_id(self) -> int: ...
+
+    @property
     def config(self) -> NodeConfig: ...
 
     @property
@@ -144,17 +147,19 @@ class VerificationServices(Protocol):
     def spawn(self, work: Coroutine[object, object, None]) -> None: ...
 
 
-AskHere = Callable[["AddPartitionsToTxnRequest"], Awaitable["AddPartitionsToTxnResponse"]]
-
-
 class TransactionVerification:
     """One instance a node."""
 
-    def __init__(self, services: VerificationServices, peers: Peers, ask_here: AskHere | None = None) -> None:
-        """`ask_here` asks the coordinators of this very node; without it they are asked over the network, too."""
+    def __init__(
+        self,
+        services: VerificationServices,
+        peers: Peers,
+        here: Callable[[AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]],
+    ) -> None:
+        """`here` answers for the coordinators of this very node."""
         self._services = services
         self._peers = peers
-        self._ask_here = ask_here
+        self._here = here
         self._lines: dict[int, _Line] = {}
         self._closed = False
 
@@ -288,11 +293,6 @@ class TransactionVerification:
         if topic is None or self._closed:
             return None
         leader_id = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
-        line = self._lines.get(leader_id)
-        if self._ask_here is not None and leader_id == self._services.config.node_id:
-            if line is None:
-                line = self._lines[leader_id] = _Line(None, None)
-            return line
         broker = image.broker(leader_id)
         if broker is None or broker.fenced:
             return None
@@ -300,10 +300,12 @@ class TransactionVerification:
         if endpoint is None:
             return None
         address = (endpoint.host, endpoint.port)
+        line = self._lines.get(leader_id)
         if line is None or line.address != address:
             if line is not None and line.peer is not None:
                 line.peer.close()
-            line = self._lines[leader_id] = _Line(address, self._peers.at(*address))
+            here = leader_id == self._services.node_id
+            line = self._lines[leader_id] = _Line(address, None if here else self._peers.at(*address))
         return line
 
     async def _converse(self, line: _Line) -> None:
@@ -337,11 +339,10 @@ class TransactionVerification:
                     self._answer(question, codes)
 
     async def _send(self, line: _Line, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        if line.peer is None:
+            return await self._here(request)
         from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 
-        if line.peer is None:
-            assert self._ask_here is not None
-            return await self._ask_here(request)
         timeout_ms = self._services.config.get_int("request.timeout.ms")
         return await line.peer.send(request, AddPartitionsToTxnResponse, timeout_ms=timeout_ms)
 
