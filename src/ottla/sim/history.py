@@ -126,6 +126,30 @@ class Identity(NamedTuple):
     completed: float
 
 
+@dataclass(slots=True, kw_only=True)
+class Commit:
+    """Offsets that a group committed, or tried to."""
+
+    group_id: str
+    name: str
+    """Of this commit alone; in its metadata."""
+    offsets: dict[TopicPartition, int]
+    invoked: float
+    completed: float = -1.0
+    outcome: Outcome = Outcome.PENDING
+    transaction: Txn | None = None
+    """Of which it is a part, if it is."""
+
+
+class Owned(NamedTuple):
+    """What a member of a group was told to have."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    partitions: frozenset[int]
+
+
 @dataclass(slots=True)
 class History:
     sends: list[Send] = field(default_factory=list)
@@ -139,6 +163,10 @@ class History:
     """The same, of those who read only what is committed."""
     transactions: list[Txn] = field(default_factory=list)
     identities: list[Identity] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    owned: list[Owned] = field(default_factory=list)
+    final_offsets: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)
+    """What each group has committed in the end: partition → offset and name of the commit."""
     follower_polls: int = 0
     """Answers by replicas that a leader had pointed a consumer to (KIP-392)."""
     resent: int = 0
@@ -150,4 +178,4 @@ class History:
 
     @property
     def operations(self) -> int:
-        return len(self.sends) + len(self.polls) + len(self.end_offsets) + len(self.transactions)
+        return len(self.sends) + len(self.polls) + len(self.end_offsets) + len(self.transactions) + len(self.commits)

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
+COORDINATOR_MOVE = "coordinator move"
+"""The one kind of fault that needs coordinators."""
+
 
 class Mode(Enum):
     SAFETY = "safety"
@@ -32,7 +35,9 @@ class Options:
     latency_s: float
     faults_per_s: float
     coordinated: bool
-    """Are there clients of groups and transactions, and so coordinators?"""
+    """Are there clients of transactions, and so coordinators?"""
+    grouped: bool
+    """Are there groups as well?"""
     follower_reads: bool
     """Do consumers read from the replica in their rack (KIP-392)?"""
     fault_kinds: tuple[str, ...]
@@ -48,7 +53,7 @@ class Options:
             f"{self.nodes} nodes ({roles}), {self.partitions} partitions, rf {self.replication_factor}, "
             f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}"
             f"{', consumers read from followers' if self.follower_reads else ''}"
-            f"{', groups and transactions' if self.coordinated else ''}, "
+            f"{', transactions' if self.coordinated else ''}{' and groups' if self.grouped else ''}, "
             f"{self.latency_s * 1000:.1f} ms latency, faults: {', '.join(self.fault_kinds)}"
         )
 
@@ -63,7 +68,7 @@ def expand(
     separate = 3 if nodes >= 3 and random.random() < 0.2 else 0
     replication_factor = min(3, nodes)
     min_isr = min(2, replication_factor)
-    chosen = tuple(kind for kind in kinds if random.random() < 0.7) or kinds
+    chosen = tuple(kind for kind in kinds if kind != COORDINATOR_MOVE and random.random() < 0.7) or kinds
     # As in production a session outlasts the election of another controller, or every such election would fence all.
     session_ms = random.choice((2000, 3000, 5000))
     settings = {
@@ -102,7 +107,9 @@ def expand(
     if follower_reads:
         settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     coordinated = random.random() < 0.5
+    grouped = coordinated and random.random() < 0.6
     if coordinated:
+        chosen += tuple(kind for kind in kinds if kind == COORDINATOR_MOVE)
         settings |= _coordinator_settings(random, replication_factor, min_isr)
         if flush_each:
             settings["log.flush.interval.messages"] = "1"
@@ -121,6 +128,7 @@ def expand(
         faults_per_s=random.choice((0.2, 0.3, 0.5)),
         fault_kinds=chosen,
         coordinated=coordinated,
+        grouped=grouped,
         follower_reads=follower_reads,
         settings=settings,
         topic=topic,
