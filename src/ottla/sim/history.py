@@ -58,10 +58,8 @@ class Txn:
     ended: float = -1.0
     outcome: Outcome = Outcome.PENDING
     sends: list[Send] = field(default_factory=list)
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """Of a group, committed with it: where its reader goes on."""
-    sources: list[bytes] = field(default_factory=list)
-    """The values that were read between the offsets before and these, if it was to process them."""
+    sources: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    """Where the records lie of which it made others, in the order of those; a value may be there twice."""
 
 
 class Read(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ottla.errors import ErrorCode
 from ottla.model import TopicPartition
 from ottla.sim.group_clients import ConsumerMember, MemberOptions
-from ottla.sim.history import History
+from ottla.sim.history import History, Read
 from ottla.sim.transaction_clients import Transactor
 from ottla.sim.workload import Consumer
 
@@ -50,22 +50,22 @@ class Transformer(ConsumerMember):
         reads = [read for poll in reader._history.polls for read in poll.reads][:AT_ONCE_MAX]
         if not reads:
             return
-        sources = [read.value for read in reads if not read.value.startswith(MADE)]
+        sources = [read for read in reads if not read.value.startswith(MADE)]
         position = await self._transform(place, sources, reads[-1].offset + 1)
         if place in self.positions:
             self.positions[place] = position
 
-    async def _transform(self, place: TopicPartition, sources: list[bytes], end: int) -> int:
+    async def _transform(self, place: TopicPartition, sources: list[Read], end: int) -> int:
         """Where to go on."""
         transactor = self._transactor
         deadline = self.client.now + transactor.options.delivery_timeout_s
         done = await transactor.identify(deadline)
         if done:
             transaction = transactor.begin()
-            transaction.sources = sources
+            transaction.sources = [(place, source.offset) for source in sources]
             if sources:
                 self._made += 1
-                values = tuple(MADE + f"{self.client.name}:{self._made}:".encode() + source for source in sources)
+                values = tuple(MADE + f"{self.client.name}:{self._made}:".encode() + source.value for source in sources)
                 target = self.client.random.choice(self.places)
                 done = await transactor.send(transaction, target, len(values), deadline, values) is not None
             if done:

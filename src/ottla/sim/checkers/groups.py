@@ -321,7 +321,7 @@ class GroupChecker:
     def _check_processed(self) -> None:
         """Exactly once: every value before a group's offset was made into one value, and none into two."""
         visible = {read.value for reads in self._history.final_committed.values() for read in reads}
-        made: dict[tuple[str, bytes], bytes] = {}
+        made: dict[tuple[str, TopicPartition, int], bytes] = {}
         for commit in self._history.commits:
             transaction, group_id = commit.transaction, commit.group_id
             if transaction is None or not transaction.sources or group_id in self.expired:
@@ -329,9 +329,11 @@ class GroupChecker:
             written = [value for send in transaction.sends for value in send.values]
             for source, value in zip(transaction.sources, written, strict=False):
                 if value in visible:
-                    other = made.setdefault((group_id, source), value)
+                    other = made.setdefault((group_id, *source), value)
                     if other != value:
-                        raise Violation("D22", f"{group_id} made {source!r} into {other!r}, and into {value!r}")
+                        raise Violation(
+                            "D22", f"{group_id} made what is at {source} into {other!r}, and into {value!r}"
+                        )
 
 
 def _assigned(data: bytes) -> frozenset[int]:
