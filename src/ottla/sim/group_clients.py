@@ -146,7 +146,7 @@ class GroupMember:
                     return
                 if chance < options.dies + options.leaves:
                     break
-            await client.sleep(0.2 + 0.2 * client.random.random())
+            await client.sleep(0.3 + 0.4 * client.random.random())
         gone, owned = await self.leave(), dict(self.positions)
         if gone and owned and client.random.random() < options.misbehaves:
             await self._misbehave(owned)

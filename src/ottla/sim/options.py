@@ -59,9 +59,15 @@ class Options:
 
 
 def expand(
-    seed: int, mode: Mode, *, kinds: tuple[str, ...], nodes: int | None = None, seconds: float = 60.0
+    seed: int,
+    mode: Mode,
+    *,
+    kinds: tuple[str, ...],
+    nodes: int | None = None,
+    seconds: float = 60.0,
+    with_groups: bool = False,
 ) -> Options:
-    """The same for the same seed, always."""
+    """The same for the same seed, always. `with_groups`: whatever the seed says, there are groups and transactions."""
     random = Random(f"options/{seed}")
     if nodes is None:
         nodes = random.choice((3, 3, 3, 3, 4, 5))
@@ -106,8 +112,8 @@ def expand(
     follower_reads = random.random() < 0.3
     if follower_reads:
         settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-    coordinated = random.random() < 0.5
-    grouped = coordinated and random.random() < 0.6
+    coordinated = random.random() < 0.5 or with_groups
+    grouped = (coordinated and random.random() < 0.6) or with_groups
     if coordinated:
         chosen += tuple(kind for kind in kinds if kind == COORDINATOR_MOVE)
         settings |= _coordinator_settings(random, replication_factor, min_isr)

@@ -595,5 +595,13 @@ def _plans(options: Options) -> list[MachinePlan]:
     return plans
 
 
-def run_seed(seed: int, mode: Mode = Mode.SAFETY, *, nodes: int | None = None, seconds: float = 60.0) -> Result:
-    return Simulation(expand(seed, mode, kinds=tuple(KINDS), nodes=nodes, seconds=seconds)).run()
+def run_seed(
+    seed: int,
+    mode: Mode = Mode.SAFETY,
+    *,
+    nodes: int | None = None,
+    seconds: float = 60.0,
+    with_groups: bool = False,
+) -> Result:
+    options = expand(seed, mode, kinds=tuple(KINDS), nodes=nodes, seconds=seconds, with_groups=with_groups)
+    return Simulation(options).run()

@@ -65,7 +65,8 @@ class Transformer(ConsumerMember):
             transaction.sources = [(place, source.offset) for source in sources]
             if sources:
                 self._made += 1
-                values = tuple(MADE + f"{self.client.name}:{self._made}:".encode() + source.value for source in sources)
+                name = f"{self.client.name}:{self._made}"
+                values = tuple(MADE + b"%s:%d:%s" % (name.encode(), read.offset, read.value) for read in sources)
                 target = self.client.random.choice(self.places)
                 done = await transactor.send(transaction, target, len(values), deadline, values) is not None
             if done:
