@@ -5,8 +5,9 @@ answered by a step and which wait, so that nobody has to guess. Each server then
 order, and what it answers must be what the machine says, word for word but for the member ids, which each makes up for
 itself.
 
-Time does not pass in these histories. Where Kafka takes whichever member comes first in a hash map for a leader that
-has gone, a history ends, since nobody can know whom it takes.
+Time does not pass in these histories. A history ends where nobody can know what Kafka does, which takes whichever
+member comes first in a hash map for a leader that has gone; and where we differ on purpose: who is removed while its
+SyncGroup waits is told so by us, and never hears from Kafka.
 """
 
 from __future__ import annotations
@@ -137,12 +138,12 @@ class History:
         if not free:
             return False
         believer = self.believers[self.random.choice(free)]
-        before = self.bench.group()
-        leader = None if before is None else before.leader_id
+        waited = set(self.waiting)
+        leader = self._leader()
         steps: tuple[Callable[[Believer], Send], ...] = (self._join, self._sync, self._beat, self._leave, self._commit)
         sender = self.random.choices(steps, (40, 40, 10, 5, 5))[0](believer)
         self.bench.pass_time(0)
-        if self._is_ambiguous(leader):
+        if self._is_ambiguous(leader) or self._is_forgotten_by_kafka(waited):
             return False
         for server in self.servers:
             sender(server)
@@ -150,13 +151,31 @@ class History:
         self.hear()
         return True
 
-    def _is_ambiguous(self, leader: str | None) -> bool:
+    def _leader(self) -> tuple[str | None, str | None]:
+        """Member id and instance id."""
         group = self.bench.group()
-        if group is None or leader is None or leader in group.members or len(group.members) < 2:
+        if group is None or group.leader_id is None:
+            return None, None
+        return group.leader_id, group.members[group.leader_id].group_instance_id
+
+    def _is_ambiguous(self, before: tuple[str | None, str | None]) -> bool:
+        group = self.bench.group()
+        member_id, instance_id = before
+        if group is None or member_id is None or member_id in group.members:
+            return False
+        if group.is_empty():
+            # Kafka ends this generation by a timer without delay, and whoever has an id may be quicker.
+            return bool(group.pending_members)
+        if len(group.members) < 2:
             return False
         # A static leader that is replaced stays the leader.
-        return group.leader_id is None or not any(
-            member.is_static and member.member_id == group.leader_id for member in group.members.values()
+        return instance_id is None or self._leader()[1] != instance_id
+
+    def _is_forgotten_by_kafka(self, waited: set[int]) -> bool:
+        answers = (self.bench.answers.get(token) for token in waited)
+        return any(
+            isinstance(answer, SyncGroupResponse) and answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            for answer in answers
         )
 
     # Steps: each is done on the machine, and returns how to do it on a server.
