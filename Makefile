@@ -11,7 +11,7 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster bench-compaction run messages clean
+.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster bench-groups bench-compaction run messages clean
 
 check: format lint types layers fast
 
@@ -69,6 +69,9 @@ bench: $(READY)
 
 bench-cluster: $(READY)
 	@$(BIN)/python -m benchmarks.cluster
+
+bench-groups: $(READY)
+	@$(BIN)/python -m benchmarks.groups
 
 # What a producer feels while its node compacts 1 GiB.
 bench-compaction: $(READY)

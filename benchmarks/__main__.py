@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fnmatch
 import json
 import shlex
 import sys
@@ -14,14 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.oracle.apache_kafka import KafkaTools, OracleTimeout, OracleUnavailable
 from tests.oracle.ottla_node import OttlaFailed, ottla_command
 
-from . import load, report
+from . import load, report, series
 from .cases import Case, all_cases
-from .runner import Result, run_case, warm_up
+from .runner import Result, warm_up
 from .servers import KafkaSide, OttlaSide, Side, remove
 
 REPETITIONS, QUICK_REPETITIONS = 5, 2
@@ -47,11 +45,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def chosen(options: argparse.Namespace) -> list[Case]:
-    cases = [case for case in all_cases() if case.quick or not options.quick]
-    if options.only:
-        pattern = options.only if any(sign in options.only for sign in "*?[") else f"*{options.only}*"
-        cases = [case for case in cases if fnmatch.fnmatch(f"{case.group}: {case.title}".lower(), pattern.lower())]
-    return cases
+    return series.chosen([case for case in all_cases() if case.quick or not options.quick], options.only)
 
 
 def make_sides(options: argparse.Namespace, tools: KafkaTools, scratch: Path) -> tuple[Side, Side]:
@@ -59,10 +53,8 @@ def make_sides(options: argparse.Namespace, tools: KafkaTools, scratch: Path) ->
     if options.control:
         return KafkaSide(scratch / "control", tools, name="Apache Kafka again"), kafka
     command = shlex.split(options.ottla) if options.ottla else ottla_command()
-    # What is installed is compiled, whatever this shell says of bytecode; the first start, unmeasured, compiles.
-    environment = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(load.CACHE / "bytecode")}
-    if options.pure:
-        environment["OTTLA_PURE"] = "1"
+    # The first start, unmeasured, compiles.
+    environment = {**series.COMPILED, **({"OTTLA_PURE": "1"} if options.pure else {})}
     return OttlaSide(scratch / "ottla", command, environment), kafka
 
 
@@ -70,37 +62,20 @@ def run(options: argparse.Namespace, console: Console, scratch: Path) -> tuple[l
     cases = chosen(options)
     repetitions = options.repetitions or (QUICK_REPETITIONS if options.quick else REPETITIONS)
     rounds = QUICK_WARM_UP_ROUNDS if options.quick else WARM_UP_ROUNDS
-    results: list[Result] = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeElapsedColumn(),
-    )
     with contextlib.ExitStack() as stack:
         tools = stack.enter_context(KafkaTools())
         sides = make_sides(options, tools, scratch)
-        names = (sides[0].name, sides[1].name)
         for side in sides:
             stack.callback(side.end)
-        progress = stack.enter_context(Progress(*columns, console=console))
-        shared = [case for case in cases if case.partitions]
-        task = progress.add_task(
-            "", total=2 * repetitions * sum(case.times for case in cases) + (rounds if shared else 0)
+        results = series.run_series(
+            cases,
+            sides,
+            repetitions,
+            console,
+            warm_up=lambda tick: warm_up(sides, rounds, tick),
+            warm_up_rounds=rounds if any(case.partitions for case in cases) else 0,
         )
-        warm = False
-        for position, case in enumerate(cases):
-            if case.partitions and not warm:
-                progress.update(task, description="warming up")
-                warm_up(sides, rounds, lambda: progress.advance(task))
-                warm = True
-            progress.update(task, description=case.title)
-            result = run_case(case, sides, repetitions, f"bench-{position}", lambda: progress.advance(task))
-            results.append(result)
-            for row in result.rows():
-                told = report.cells(row)
-                console.print(f"{told[0]}: {told[1]} against {told[2]}, ratio {told[3]}, {told[6]}", highlight=False)
-    return results, names
+        return results, (sides[0].name, sides[1].name)
 
 
 def main(given: Sequence[str]) -> int:

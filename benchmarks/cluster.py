@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fnmatch
 import itertools
 import shlex
 import sys
@@ -22,16 +21,18 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from tests.oracle.apache_kafka import KafkaTools, OracleTimeout, OracleUnavailable
 from tests.oracle.clusters import Cluster, ClusterNode, KafkaCluster, OttlaCluster
 from tests.oracle.ottla_node import OttlaFailed, ottla_command
+from tests.wire_client import WireClient
 
-from . import load, report, servers
+from . import load, report, series, servers
 from .cases import KB, Case, Metric, Sample
 from .load import Batches, LoadFailed
-from .runner import Result, run_case
+from .runner import Result
 from .servers import Node, Side
 
 REPETITIONS = 3
@@ -91,7 +92,7 @@ class ClusterSide(Side):
 
     @contextmanager
     def topic(self, name: str, partitions: int) -> Iterator[str]:
-        create(self.admin(), name, partitions)
+        create(self.cluster, name, partitions)
         self.wait_in_sync(name)
         yield name
         if self._cluster is not None:
@@ -109,9 +110,20 @@ class ClusterSide(Side):
             time.sleep(0.05)
 
 
-def create(admin: AdminClient, name: str, partitions: int) -> None:
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=3, config={"min.insync.replicas": "2"})
-    admin.create_topics([topic], operation_timeout=60)[name].result(90)
+def create(cluster: Cluster, name: str, partitions: int) -> None:
+    """By one request and no client library, whose own pauses would be measured."""
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=3,
+        configs=[CreatableTopicConfig(name="min.insync.replicas", value="2")],
+    )
+    node = next(iter(cluster.nodes.values()))
+    with WireClient(("127.0.0.1", node.port), timeout_s=90) as client:
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+        answer = client.call(request, CreateTopicsResponse).topics[0]
+    if answer.error_code:
+        raise LoadFailed(f"topic {name} was not created: {answer.error_message or answer.error_code}")
 
 
 def _cluster(side: Side) -> ClusterSide:
@@ -315,13 +327,12 @@ def _first_write(side: Side, _topic: str) -> Sample:
 
 def _create_and_write(cluster: Cluster) -> float:
     quick = {"bootstrap.servers": cluster.bootstrap, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 20}
-    admin = AdminClient({**quick, "log_level": 0})
     deadline = time.monotonic() + 60
     while True:
         try:
-            create(admin, "first", 1)
+            create(cluster, "first", 1)
             break
-        except Exception:
+        except (OSError, EOFError, LoadFailed):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -357,7 +368,7 @@ def _wide_topic(side: Side, topic: str) -> Sample:
     for partitions in (WIDE // 4, WIDE // 2, WIDE):
         name = f"{topic}-wide-{partitions}"
         began = time.monotonic()
-        create(nodes.admin(), name, partitions)
+        create(nodes.cluster, name, partitions)
         nodes.wait_in_sync(name)
         took.append(time.monotonic() - began)
         nodes.admin().delete_topics([name])[name].result(60)
@@ -371,7 +382,7 @@ def _wide_restart(side: Side, topic: str) -> Sample:
     took = []
     for partitions in (WIDE // 4, WIDE):
         name = f"{topic}-held-{partitions}"
-        create(nodes.admin(), name, partitions)
+        create(nodes.cluster, name, partitions)
         nodes.wait_in_sync(name)
         node = nodes.cluster.nodes[3]
         node.terminate()
@@ -451,21 +462,11 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def chosen(options: argparse.Namespace) -> list[Case]:
-    cases = all_cases()
-    if options.only:
-        pattern = options.only if any(sign in options.only for sign in "*?[") else f"*{options.only}*"
-        cases = [case for case in cases if fnmatch.fnmatch(f"{case.group}: {case.title}".lower(), pattern.lower())]
-    return cases
-
-
 def make_sides(options: argparse.Namespace, tools: KafkaTools, scratch: Path) -> tuple[Side, Side]:
     command = shlex.split(options.ottla) if options.ottla else ottla_command()
-    # What is installed is compiled, whatever this shell says of bytecode.
-    environment = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(load.CACHE / "bytecode")}
 
     def ottla(directory: Path) -> Cluster:
-        return OttlaCluster(directory, overrides=SETTINGS, command=command, environment=environment)
+        return OttlaCluster(directory, overrides=SETTINGS, command=command, environment=series.COMPILED)
 
     def kafka(directory: Path) -> Cluster:
         return KafkaCluster(directory, tools, overrides=SETTINGS)
@@ -484,41 +485,20 @@ def warm_up(sides: Sequence[Side]) -> None:
 
 
 def run(options: argparse.Namespace, console: Console, scratch: Path) -> list[Result]:
-    cases = chosen(options)
-    results: list[Result] = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeElapsedColumn(),
-    )
     with contextlib.ExitStack() as stack:
         tools = stack.enter_context(KafkaTools())
         sides = make_sides(options, tools, scratch)
         for side in sides:
             stack.callback(side.end)
-        progress = stack.enter_context(Progress(*columns, console=console))
-        task = progress.add_task("warming up", total=2 * options.repetitions * len(cases))
-        warm = False
-        for position, case in enumerate(cases):
-            if case.partitions and not warm:
-                warm_up(sides)
-                warm = True
-            progress.update(task, description=case.title)
-            results.append(
-                run_case(case, sides, options.repetitions, f"bench-{position}", lambda: progress.advance(task))
-            )
-            for row in results[-1].rows():
-                told = report.cells(row)
-                console.print(f"{told[0]}: {told[1]} against {told[2]}, ratio {told[3]}, {told[6]}", highlight=False)
-    return results
+        cases = series.chosen(all_cases(), options.only)
+        return series.run_series(cases, sides, options.repetitions, console, warm_up=lambda tick: warm_up(sides))
 
 
 def main(given: Sequence[str]) -> int:
     options = arguments(given)
     console = Console() if sys.stdout.isatty() else Console(width=180)
     if options.list:
-        for case in chosen(options):
+        for case in series.chosen(all_cases(), options.only):
             print(f"{case.group}: {case.title}")
         return 0
     output: Path = options.output or (load.CACHE if options.only else Path(__file__).parent)

@@ -197,8 +197,8 @@ def write_page(rounds: Sequence[Round], path: Path) -> None:
     lines = [
         "# Compaction and latency",
         "",
-        f"`make bench-compaction`: produce requests at {RATE:,} a second, one record each, `acks=all`, on a node that is "
-        "idle and then compacts a log. The bar is a p99 of at most twice the idle one.",
+        f"`make bench-compaction`: produce requests at {RATE:,} a second, one record each, `acks=all`, on a node that "
+        "is idle and then compacts a log. The bar is a p99 of at most twice the idle one.",
         "",
         f"Python {platform.python_version()}, {platform.system()} on {platform.machine()}. Logs: {shrunk}.",
         "",

@@ -3,6 +3,7 @@
  *
  *   rawload produce   KEY=VALUE...   pipelined Produce requests, as fast as they are acknowledged or at a fixed rate
  *   rawload fetch     KEY=VALUE...   one consumer: in order from the start to the end, or at random offsets
+ *   rawload commit    KEY=VALUE...   consumers that commit offsets, one request of each in flight
  *   rawload first-ack KEY=VALUE...   poll a starting server until one record is acknowledged, and say when that was
  *   rawload sink      KEY=VALUE...   a server that only counts frames and answers, to measure rawload's own ceiling
  *   rawload evict     FILE...        write files back, drop them from the page cache, and count what stayed resident
@@ -46,7 +47,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PRODUCE = 0, FETCH = 1, LIST_OFFSETS = 2, METADATA = 3, API_VERSIONS = 18, INIT_PRODUCER_ID = 22 };
+enum {
+    PRODUCE = 0, FETCH = 1, LIST_OFFSETS = 2, METADATA = 3, OFFSET_COMMIT = 8, API_VERSIONS = 18, INIT_PRODUCER_ID = 22
+};
 
 static void die(const char *format, ...) {
     va_list arguments;
@@ -1056,6 +1059,125 @@ static void fetch(void) {
     printf("}\n");
 }
 
+/* ---- commit ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int fd, group, requests;
+    uint8_t *received;
+    size_t received_size;
+} Committer;
+
+static struct {
+    const char *topic, *group;
+    int partitions;
+    uint8_t *request;
+    uint64_t requests, errors;
+} commits;
+
+/* Every consumer commits the same partitions again and again, each time one further, in a group of its own. */
+static void commit_once(Committer *c) {
+    char group[64];
+    snprintf(group, sizeof group, "%s-%d", commits.group, c->group);
+    Out o = begin(commits.request, OFFSET_COMMIT, 8);
+    put_compact(&o, group);
+    put32(&o, -1);
+    put_compact(&o, "");
+    put_uvarint(&o, 0);
+    put_uvarint(&o, 2);
+    put_compact(&o, commits.topic);
+    put_uvarint(&o, (uint64_t)commits.partitions + 1);
+    for (int partition = 0; partition < commits.partitions; partition++) {
+        put32(&o, partition);
+        put64(&o, 1000 + c->requests);
+        put32(&o, -1);
+        put_compact(&o, "");
+        put8(&o, 0);
+    }
+    put8(&o, 0);
+    put8(&o, 0);
+    write_whole(c->fd, commits.request, finish(&o));
+    c->requests++;
+}
+
+static void check_commit_response(const uint8_t *frame, size_t size) {
+    In in = {frame, frame + size};
+    get32(&in);
+    skip_tags(&in);
+    get32(&in);
+    for (int64_t topics = get_count(&in); topics > 0; topics--) {
+        skip_compact(&in);
+        for (int64_t partitions = get_count(&in); partitions > 0; partitions--) {
+            get32(&in);
+            if (get16(&in))
+                commits.errors++;
+            skip_tags(&in);
+        }
+        skip_tags(&in);
+    }
+    commits.requests++;
+}
+
+/* `groups`: commit once for each of so many groups and end, instead of going on for `seconds`. */
+static void commit(void) {
+    int port = (int)number("port", 0), consumers = (int)number("connections", 50);
+    int groups = (int)number("groups", 0), begun = 0, left = consumers;
+    double seconds = number("seconds", 1);
+    commits.topic = option("topic", "topic");
+    commits.group = option("group", "group");
+    commits.partitions = (int)number("partitions", 1);
+    no_other_options();
+    size_t room = 4096 + 32 * (size_t)commits.partitions;
+    commits.request = need(malloc(room));
+    int poller = epoll_create1(EPOLL_CLOEXEC);
+    Committer *all = need(calloc((size_t)consumers, sizeof *all));
+    for (int index = 0; index < consumers; index++) {
+        Committer *c = &all[index];
+        *c = (Committer){.fd = dial(port, false), .received = need(malloc(room))};
+        c->group = begun++;
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+        epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
+    }
+    double start = now(), end = start + seconds, cpu = cpu_seconds();
+    for (int index = 0; index < consumers; index++)
+        commit_once(&all[index]);
+    while (left) {
+        struct epoll_event events[64];
+        int count = epoll_wait(poller, events, 64, 30000);
+        if (!count)
+            die("no answer to a commit for 30 s");
+        for (int index = 0; index < count; index++) {
+            Committer *c = events[index].data.ptr;
+            ssize_t got = read(c->fd, c->received + c->received_size, room - c->received_size);
+            if (got <= 0)
+                die("the server closed the connection");
+            c->received_size += (size_t)got;
+            if (c->received_size < 4)
+                continue;
+            In in = {c->received, c->received + 4};
+            size_t size = (size_t)get32(&in);
+            if (size + 4 > room)
+                die("an OffsetCommit response of %zu bytes", size);
+            if (c->received_size < size + 4)
+                continue;
+            check_commit_response(c->received + 4, size);
+            c->received_size = 0;
+            if (groups ? begun >= groups : now() >= end) {
+                left--;
+                continue;
+            }
+            if (groups)
+                c->group = begun++;
+            commit_once(c);
+        }
+    }
+    double took = now() - start;
+    printf("{\"requests_s\":%.1f,\"requests\":%llu,\"errors\":%llu,\"seconds\":%.4f,\"client_cpu\":%.3f}\n",
+           (double)commits.requests / took, (unsigned long long)commits.requests, (unsigned long long)commits.errors,
+           took, (cpu_seconds() - cpu) / took);
+    if (commits.errors)
+        die("%llu commits were refused", (unsigned long long)commits.errors);
+}
+
 /* ---- first-ack -------------------------------------------------------------------------------------------------- */
 
 static void first_ack(void) {
@@ -1285,7 +1407,7 @@ static void evict(int count, char **paths) {
 int main(int count, char **arguments) {
     struct rlimit files;
     if (count < 2)
-        die("produce, fetch, first-ack, sink or evict?");
+        die("produce, fetch, commit, first-ack, sink or evict?");
     if (!getrlimit(RLIMIT_NOFILE, &files)) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
@@ -1304,11 +1426,13 @@ int main(int count, char **arguments) {
         produce();
     else if (!strcmp(arguments[1], "fetch"))
         fetch();
+    else if (!strcmp(arguments[1], "commit"))
+        commit();
     else if (!strcmp(arguments[1], "first-ack"))
         first_ack();
     else if (!strcmp(arguments[1], "sink"))
         sink();
     else
-        die("produce, fetch, first-ack, sink or evict?");
+        die("produce, fetch, commit, first-ack, sink or evict?");
     return 0;
 }

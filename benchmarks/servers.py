@@ -114,15 +114,22 @@ class Side:
 
 
 class OttlaSide(Side):
-    def __init__(self, directory: Path, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        settings: Mapping[str, str] = SETTINGS,
+    ) -> None:
         super().__init__("Ottla", directory)
         self._command = command
         self._environment = environment
+        self._settings = settings
 
     def make(self, directory: Path) -> Node:
         return OttlaNode(
             directory,
-            overrides=SETTINGS,
+            overrides=self._settings,
             command=self._command,
             environment=self._environment,
             port=_port_with_controller(),
@@ -130,12 +137,19 @@ class OttlaSide(Side):
 
 
 class KafkaSide(Side):
-    def __init__(self, directory: Path, tools: KafkaTools, name: str = "Apache Kafka") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        tools: KafkaTools,
+        name: str = "Apache Kafka",
+        settings: Mapping[str, str] = SETTINGS,
+    ) -> None:
         super().__init__(name, directory)
         self._tools = tools
+        self._settings = settings
 
     def make(self, directory: Path) -> Node:
-        node = ApacheKafka(directory, overrides=SETTINGS)
+        node = ApacheKafka(directory, overrides=self._settings)
         node.format(self._tools)
         return node
 

@@ -17,7 +17,9 @@ METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 """Kafka reserves the id with the value one for the metadata log."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

@@ -27,8 +27,6 @@ from ottla.wire.messages.describe_producers_request import DescribeProducersRequ
 from ottla.wire.messages.describe_producers_response import DescribeProducersResponse
 from ottla.wire.messages.describe_quorum_response import DescribeQuorumResponse
 from ottla.wire.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponse
-from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
-from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
 from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from ottla.wire.messages.list_config_resources_request import ListConfigResourcesRequest
 from ottla.wire.messages.list_config_resources_response import ListConfigResourcesResponse
@@ -177,28 +175,6 @@ def test_no_other_partition_has_a_quorum(client: Client, topic: Topic) -> None:
     response = client.call(quorum.DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse)
     ((partition,),) = (each.partitions for each in response.topics)
     assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-@pytest.mark.ottla_only
-@pytest.mark.parametrize(
-    ("version", "key_type"),
-    # Version 0 knows only groups.
-    [(version, key_type) for version in range(7) for key_type in (0, 1) if version or not key_type],
-)
-def test_no_coordinator_is_available_yet(client: Client, version: int, key_type: int) -> None:
-    request = FindCoordinatorRequest(key_type=key_type)
-    if version >= 4:
-        request.coordinator_keys = ["a", "b"]
-    else:
-        request.key = "a"
-    response = client.call(request, FindCoordinatorResponse, version)
-    codes = [each.error_code for each in response.coordinators] if version >= 4 else [response.error_code]
-    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * (2 if version >= 4 else 1)
-
-
-def test_a_coordinator_of_an_unknown_kind_is_a_bad_request(client: Client) -> None:
-    response = client.call(FindCoordinatorRequest(key_type=7, coordinator_keys=["a"]), FindCoordinatorResponse)
-    assert [each.error_code for each in response.coordinators] == [ErrorCode.INVALID_REQUEST]
 
 
 # Creating topics.

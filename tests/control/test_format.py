@@ -49,7 +49,12 @@ def test_a_standalone_node_gets_its_identity_its_first_records_and_itself_as_vot
     identity = read_meta_properties(disk, str(tmp_path))
     assert identity is not None
     assert (identity.cluster_id, identity.node_id) == (CLUSTER, 1)
-    assert levels(tmp_path) == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    assert levels(tmp_path) == {
+        "metadata.version": 30,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "transaction.version": 2,
+    }
     first = decode_checkpoint((tmp_path / FIRST).read_bytes(), "first")
     endpoint = VoterEndpoint("CONTROLLER", "127.0.0.1", 9093)
     assert first.kraft_version == 1
@@ -130,12 +135,16 @@ def test_a_controller_is_named_once(tmp_path: Path) -> None:
 def test_levels_of_a_new_cluster_may_be_named(tmp_path: Path) -> None:
     """Else they are those that Kafka gives one of the same release."""
     elr = "eligible.leader.replicas.version"
+    coordinators = {"group.version": 1, "transaction.version": 2}
+    formatted(node_config(tmp_path / "older"), standalone=True, release_version="3.9")
+    assert levels(tmp_path / "older") == {"metadata.version": 21}
     formatted(node_config(tmp_path / "old"), standalone=True, release_version="4.0")
-    assert levels(tmp_path / "old") == {"metadata.version": 25}
+    assert levels(tmp_path / "old") == {"metadata.version": 25, **coordinators}
     formatted(node_config(tmp_path / "early"), standalone=True, release_version="4.0", features={elr: 1})
-    assert levels(tmp_path / "early") == {"metadata.version": 25, elr: 1}
-    formatted(node_config(tmp_path / "off"), standalone=True, features={elr: 0})
-    assert levels(tmp_path / "off") == {"metadata.version": 30}
+    assert levels(tmp_path / "early") == {"metadata.version": 25, elr: 1, **coordinators}
+    off = {elr: 0, "group.version": 0, "transaction.version": 1}
+    formatted(node_config(tmp_path / "off"), standalone=True, features=off)
+    assert levels(tmp_path / "off") == {"metadata.version": 30, "transaction.version": 1}
     assert f"{elr}=1 needs metadata.version at 23 or above" in refusal(
         node_config(tmp_path / "no"), standalone=True, release_version="3.9", features={elr: 1}
     )
@@ -162,7 +171,7 @@ STATIC = {"controller_quorum_voters": "1@127.0.0.1:9093", "controller_quorum_boo
         ({}, {"standalone": True, "no_initial_controllers": True}, "exclude each other"),
         ({}, {"standalone": True, "features": {"kraft.version": 0}}, "has no dynamic quorum"),
         ({}, {"standalone": True, "features": {"nosuch": 1}}, "--feature nosuch is not known"),
-        ({}, {"standalone": True, "features": {"group.version": 9}}, "this release speaks 0 to 0"),
+        ({}, {"standalone": True, "features": {"group.version": 9}}, "this release speaks 0 to 1"),
         ({}, {"standalone": True, "features": {"metadata.version": 31}}, "this release speaks 7 to 30"),
         ({}, {"standalone": True, "release_version": "3.2"}, "--release-version 3.2 is not known"),
         ({}, {"standalone": True, "release_version": "4.3-IV9"}, "is not known"),

@@ -25,6 +25,8 @@ def test_three_nodes_that_start_together_become_one_cluster() -> None:
                 "metadata.version": 30,
                 "kraft.version": 1,
                 "eligible.leader.replicas.version": 1,
+                "group.version": 1,
+                "transaction.version": 2,
             }
         await cluster.stop()
 

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.controller.activation import activation_records
 from ottla.errors import StartupError
-from ottla.metadata.features import ELR_VERSION, default_features
+from ottla.metadata.features import ELR_VERSION, GROUP_VERSION, TRANSACTION_VERSION, default_features
 from ottla.metadata.records import MetadataRecord
 from ottla.metadata.state import MetadataBatch, MetadataState
 from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -49,7 +49,9 @@ def test_the_metadata_version_is_raised_when_everybody_can_speak_it() -> None:
         ("metadata.version", 30, SAFE_DOWNGRADE, "would be an upgrade"),
         ("metadata.version", -1, UPGRADE, "not negative"),
         ("metadata.version", 30, 9, "is unknown"),
-        ("group.version", 1, UPGRADE, "this release speaks 0 to 0"),
+        ("group.version", 2, UPGRADE, "this release speaks 0 to 1"),
+        ("transaction.version", 3, UPGRADE, "this release speaks 0 to 2"),
+        ("share.version", 1, UPGRADE, "this release speaks 0 to 0"),
         ("kraft.version", 1, UPGRADE, "set when the quorum is formatted"),
         ("kraft.version", 2, UPGRADE, "this release speaks 0 to 1"),
         ("no.such.version", 1, UPGRADE, "no such feature"),
@@ -103,8 +105,11 @@ def test_what_the_quorum_says_of_itself() -> None:
 
 
 def test_what_a_new_cluster_has() -> None:
-    assert default_features(30) == {ELR_VERSION: 1}
-    assert default_features(25) == {}
+    """As Apache Kafka 4.3.1 formats one, of the features that this release has."""
+    assert default_features(30) == {ELR_VERSION: 1, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
+    assert default_features(25) == {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
+    assert default_features(23) == {GROUP_VERSION: 1}
+    assert default_features(21) == {}
 
 
 def allocate(acting: Acting, broker_id: int) -> tuple[int, int]:

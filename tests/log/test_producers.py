@@ -7,7 +7,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogConfig, ProducerStates, snapshots
 from ottla.log.append import AppendInfo
-from ottla.log.producers import MAX_SEQUENCE
+from ottla.log.producers import KNOWN_OPEN, MAX_EPOCH, MAX_SEQUENCE
 from ottla.records import read_header
 
 from .faulty_disk import FaultyDisk
@@ -219,12 +219,23 @@ def test_a_record_outside_a_transaction_is_refused() -> None:
     log = new_log()
     data = batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True)
     with pytest.raises(KafkaError) as refusal:
-        append(log, data)
+        append(log, data, verification_guard=KNOWN_OPEN)
     assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
     begin_transaction(log, producer_id=1)
     with pytest.raises(KafkaError) as refusal:
         append(log, batch(producer_id=1, producer_epoch=0, sequence=1))
     assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_records_of_a_transaction_come_in_a_request_that_names_it() -> None:
+    """Else whoever may write to the topic could write into the transactions of others."""
+    log = new_log()
+    begin_transaction(log, producer_id=1)
+    for sequence in (0, 1):
+        with pytest.raises(KafkaError) as refusal:
+            append(log, batch(producer_id=1, producer_epoch=0, sequence=sequence, transactional=True))
+        assert refusal.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert log.log_end_offset == 1
 
 
 def test_a_verification_from_before_a_marker_is_of_no_use_after_it() -> None:
@@ -249,8 +260,9 @@ def test_while_a_verification_is_under_way_nothing_overtakes_it() -> None:
 def test_a_fenced_producer_hears_of_its_epoch_before_its_transaction() -> None:
     log = new_log()
     send(log, 0, epoch=3, producer_id=1)
+    late = batch(producer_id=1, producer_epoch=2, sequence=0, transactional=True)
     with pytest.raises(KafkaError) as refusal:
-        append(log, batch(producer_id=1, producer_epoch=2, sequence=0, transactional=True))
+        append(log, late, verification_guard=KNOWN_OPEN)
     assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -277,7 +289,62 @@ def test_a_late_marker_does_not_end_the_next_transaction() -> None:
     with pytest.raises(KafkaError) as refusal:
         end_transaction(log, producer_id=1, commit=True, epoch=1, version=2)
     assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert log.producers.has_ongoing_transaction(1)
+    assert log.producers.has_ongoing_transaction(1, 1)
+
+
+def test_the_last_epoch_has_no_next_one_for_its_marker() -> None:
+    log = new_log()
+    begin_transaction(log, producer_id=1, epoch=MAX_EPOCH)
+    end_transaction(log, producer_id=1, commit=True, epoch=MAX_EPOCH, version=2)
+    assert not log.producers.has_ongoing_transaction(1, MAX_EPOCH)
+
+
+def test_a_transaction_of_a_new_epoch_is_verified_though_one_of_the_old_is_open() -> None:
+    log = new_log()
+    begin_transaction(log, producer_id=1, epoch=0)
+    newer = batch(producer_id=1, producer_epoch=1, sequence=0, transactional=True)
+    with pytest.raises(KafkaError) as refusal:
+        append(log, newer, verification_guard=KNOWN_OPEN)
+    assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
+    guard = log.producers.start_verification(1, 0, 1, NOW)
+    assert guard is not KNOWN_OPEN
+    append(log, newer, verification_guard=guard)
+    log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == 0
+
+
+def test_a_fenced_producer_is_not_worth_a_verification() -> None:
+    log = new_log()
+    send(log, 0, epoch=3, producer_id=1)
+    with pytest.raises(KafkaError) as refusal:
+        log.producers.start_verification(1, 0, 2, NOW)
+    assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_the_marker_before_a_transaction_with_its_own_epoch_leaves_its_verification_alone() -> None:
+    """Version 2: the next one may be verified while the marker of the last, which has its epoch, is on its way."""
+    log = new_log()
+    begin_transaction(log, producer_id=1, epoch=0)
+    guard = log.producers.start_verification(1, 0, 1, NOW, new_epoch_each=True)
+    end_transaction(log, producer_id=1, commit=True, epoch=1, version=2)
+    append(log, batch(producer_id=1, producer_epoch=1, sequence=0, transactional=True), verification_guard=guard)
+    assert log.producers.has_ongoing_transaction(1, 1)
+    stale = log.producers.start_verification(2, 0, 0, NOW, new_epoch_each=True)
+    end_transaction(log, producer_id=2, commit=False, epoch=1, version=2)
+    with pytest.raises(KafkaError) as refusal:
+        append(log, batch(producer_id=2, producer_epoch=1, sequence=0, transactional=True), verification_guard=stale)
+    assert refusal.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_transaction_with_its_own_epoch_begins_at_zero() -> None:
+    """Nothing of a new epoch can have been forgotten, so that there is no excuse for another first sequence."""
+    log = new_log()
+    guard = log.producers.start_verification(1, 3, 0, NOW, new_epoch_each=True)
+    with pytest.raises(KafkaError) as refusal:
+        append(log, batch(producer_id=1, producer_epoch=0, sequence=3, transactional=True), verification_guard=guard)
+    assert refusal.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    older = log.producers.start_verification(2, 3, 0, NOW)
+    append(log, batch(producer_id=2, producer_epoch=0, sequence=3, transactional=True), verification_guard=older)
 
 
 def test_an_open_transaction_survives_a_restart_and_its_abort_is_found() -> None:
@@ -311,6 +378,6 @@ def test_expiry_and_verification_can_be_configured() -> None:
     header = read_header(data)
     from ottla.log import AppendOrigin
 
-    assert states.check(header, 0, AppendOrigin.CLIENT) is None
+    assert states.check(header, 0, AppendOrigin.CLIENT, KNOWN_OPEN) is None
     states.record(header, 0, 0)
     assert states.first_unstable_offset == 0

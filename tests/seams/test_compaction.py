@@ -88,15 +88,13 @@ class CompactingStage(Stage):
 
     async def create_compacted(self, **more: str) -> None:
         """Compacted as soon as there is anything to do."""
-        await self.create(
-            **{
-                "cleanup_policy": "compact",
-                "internal_segment_bytes": "200",
-                "flush_messages": "1",
-                "min_cleanable_dirty_ratio": "0",
-                **more,
-            }
-        )
+        defaults = {
+            "cleanup_policy": "compact",
+            "internal_segment_bytes": "200",
+            "flush_messages": "1",
+            "min_cleanable_dirty_ratio": "0",
+        }
+        await self.create(partitions=1, **(defaults | more))
 
     async def put(self, *pairs: tuple[str, str | None]) -> None:
         """Each in a batch of its own, and a value also in a segment of its own."""

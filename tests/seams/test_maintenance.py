@@ -28,8 +28,8 @@ class Stage:
         self.clock = clock
         self.network = network
 
-    async def create(self, **configs: str) -> None:
-        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    async def create(self, *, partitions: int = 1, **configs: str) -> None:
+        topic = CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
         topic.configs = [
             CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()
         ]

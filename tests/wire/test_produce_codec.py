@@ -64,7 +64,7 @@ def encoded(request: ProduceRequest, version: int) -> bytes:
 def test_a_request_is_read_as_the_generated_codec_reads_it(request: ProduceRequest, version: int) -> None:
     body = encoded(request, version)
     found = read(body, version)
-    assert found.transactional == (request.transactional_id is not None)
+    assert found.transactional_id == request.transactional_id
     assert (found.acks, found.timeout_ms) == (request.acks, request.timeout_ms)
     assert [topic.key for topic in found.topics] == [
         topic.topic_id if version >= 13 else topic.name for topic in request.topic_data

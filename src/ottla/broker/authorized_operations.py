@@ -1,7 +1,7 @@
-"""The operations that a client may carry out on a resource, as the bit field that three APIs answer with (KIP-430).
+"""The operations that a client may carry out on a resource, as the bit field that some APIs answer with (KIP-430).
 
-Without an authorizer everybody may do everything that the kind of resource knows. Read by Metadata, DescribeCluster and
-DescribeTopicPartitions.
+Without an authorizer everybody may do everything that the kind of resource knows. Read by Metadata, DescribeCluster,
+DescribeTopicPartitions and DescribeGroups.
 """
 
 from __future__ import annotations
@@ -15,4 +15,5 @@ def _bits(*operations: int) -> int:
 
 
 ON_TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+ON_GROUP = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
 ON_CLUSTER = _bits(_CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE)

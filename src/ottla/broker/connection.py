@@ -80,6 +80,7 @@ class ClientConnection:
         "_closed",
         "_closing_timer",
         "_end",
+        "_held",
         "_http",
         "_http_timer",
         "_listener",
@@ -98,6 +99,7 @@ class ClientConnection:
         "_yielded",
         "client_id",
         "close_reason",
+        "commit_size",
         "last_active",
         "malformed",
         "opening_size",
@@ -128,6 +130,7 @@ class ClientConnection:
         self._write_blocked = False
         self._out_of_memory = False
         self._yielded = False
+        self._held = False
         self._closed = False
         self._closing_timer: Timer | None = None
         self.client_id: str | None = None
@@ -135,6 +138,7 @@ class ClientConnection:
         self.close_reason: str | None = None
         self.last_active = 0.0
         self.opening_size = 0
+        self.commit_size = 0
         """How long the beginning of this peer's last produce request was (`wire/produce_codec`); 0 if unknown."""
         self.malformed = False
         self.received_bytes = 0
@@ -209,6 +213,15 @@ class ClientConnection:
             self._closing_timer = self._service.limit_closing(self._transport.abort)
             self._transport.close()
             self._forget()
+
+    def hold(self) -> None:
+        """Start no request after the one being started, which has not done its work yet, until `release`."""
+        self._held = True
+        self._pause()
+
+    def release(self) -> None:
+        self._held = False
+        self._resume()
 
     # Requests.
 
@@ -437,6 +450,7 @@ class ClientConnection:
             and not self._write_blocked
             and not self._out_of_memory
             and not self._yielded
+            and not self._held
             and len(self._waiting) < IN_FLIGHT_MAX // 2
         ):
             self._paused = False

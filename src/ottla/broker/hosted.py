@@ -13,7 +13,7 @@ from typing import Protocol
 from ottla.broker.request_metrics import TopicMeters
 from ottla.log import Log
 from ottla.metadata.images import MetadataImage, PartitionImage
-from ottla.model import TopicPartition, Uuid
+from ottla.model import INTERNAL_TOPICS, TopicPartition, Uuid
 from ottla.partition import PartitionLeader
 from ottla.partition.follower import PartitionFollower
 from ottla.records import ValidationRules
@@ -58,6 +58,18 @@ class DeleteWaiter(Protocol):
         ...
 
     def on_lost(self, partition: HostedPartition) -> None: ...
+
+
+class LeadershipListener(Protocol):
+    """Something that lives only where a partition is led (`broker/coordinators`)."""
+
+    def on_elected(self, partition: HostedPartition) -> None:
+        """This node leads the partition from now on, in a leader epoch that is new."""
+        ...
+
+    def on_resigned(self, partition: HostedPartition) -> None:
+        """It does not, because another does, the partition is gone, or its disk failed. May be told again."""
+        ...
 
 
 class Fetchers(Protocol):
@@ -158,10 +170,12 @@ class HostedPartition:
 class HostedTopic:
     """The partitions of one topic on this node, found by name (as the wire spells it) or by id."""
 
-    __slots__ = ("meters", "name", "partitions", "topic_id")
+    __slots__ = ("internal", "meters", "name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: Uuid, meters: TopicMeters) -> None:
         self.name = name
         self.topic_id = topic_id
+        self.internal = name in INTERNAL_TOPICS
+        """Do only coordinators write to it?"""
         self.meters = meters
         self.partitions: dict[int, HostedPartition] = {}

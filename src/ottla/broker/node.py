@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.compaction import Compaction
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
+from ottla.broker.coordinators.composition import prepare
 from ottla.broker.directory_assignments import DirectoryAssignments
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log_dirs import LogDirFailures
@@ -32,7 +33,9 @@ from ottla.runtime import DiskError, Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
 
 if TYPE_CHECKING:
+    from ottla.broker.coordinators.marker_sender import MarkerSender
     from ottla.broker.replication.fetchers import ReplicaFetchers
+    from ottla.broker.verification import TransactionVerification
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +73,8 @@ class Node:
         self._compaction: Compaction | None = None
         self._control: ControlPlane | None = None
         self._fetchers: ReplicaFetchers | None = None
+        self._markers: MarkerSender | None = None
+        self._verification: TransactionVerification | None = None
         self.failure: BaseException | None = None
         """Why the node had to stop by itself, if it had to."""
         self.on_fatal: Callable[[], None] = lambda: None
@@ -113,6 +118,8 @@ class Node:
             self._compaction.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+            if self._config.broker_listeners:
+                services.spawn(prepare(services))
         except DiskError as error:
             await self.stop()
             raise StartupError(f"The node's directories cannot be used: {error.message}") from error
@@ -178,7 +185,9 @@ class Node:
         ]
 
     async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
+        from ottla.broker.coordinators.marker_sender import MarkerSender
         from ottla.broker.replication.fetchers import ReplicaFetchers
+        from ottla.broker.verification import TransactionVerification
         from ottla.client.network_peer import NetworkPeers
 
         config, logs = self._config, self._logs
@@ -203,8 +212,17 @@ class Node:
         self._control = services.control = control
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
-        self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
+        self._fetchers = services.fetchers = ReplicaFetchers(
+            services, peers, bytes_in=services.metrics.replication_bytes_in
+        )
+        self._markers = markers = MarkerSender(services, peers)
+        services.transactions.carry_out = markers.carry_out
+        services.transactions.on_unloaded = markers.on_unloaded
+        self._verification = services.verification = TransactionVerification(services, peers, services.add_to_txn)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(services.groups.on_metadata)
+        control.add_publisher(services.transactions.on_metadata)
+        control.add_publisher(markers.on_metadata)
         control.add_publisher(DirectoryAssignments(services).on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
@@ -292,10 +310,14 @@ class Node:
             listener.close()
         if self._maintenance is not None:
             self._maintenance.stop()
+        if self._markers is not None:
+            self._markers.close()
         if self._compaction is not None:
             self._compaction.stop()
         if self._fetchers is not None:
             await self._fetchers.stop()
+        if self._verification is not None:
+            self._verification.close()
         if self._services is not None:
             self._services.connections.close_all()
             await self._services.replicas.drain()

@@ -60,7 +60,10 @@ class NodeMetrics:
         self.state = BrokerState.STARTING
         self.expired_produces = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Produce")
         self.expired_fetches = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Fetch")
+        self.replication_bytes_in = registry.meter("kafka_server_brokertopicmetrics_replicationbytesin")
         self.replication_bytes_out = registry.meter("kafka_server_brokertopicmetrics_replicationbytesout")
+        self.verification_failures = registry.meter("kafka_server_addpartitionstotxnmanager_verificationfailurerate")
+        self.verification_time = registry.histogram("kafka_server_addpartitionstotxnmanager_verificationtimems")
         self.segments_deleted = registry.counter("kafka_log_logmanager_segmentsdeleted")
         self._register_node()
         self._register_requests()

@@ -152,7 +152,7 @@ class ConsumerReader(PartitionReader):
         if span is not None:
             found.span = FileSpan(span.file, span.position, span.size)
             if self._committed_only:
-                found.aborted = log.aborted_transactions(offset, upper)
+                found.aborted = log.aborted_transactions_in(offset, span, upper)
 
     def _send_elsewhere(self, found: Found, hosted: HostedPartition, leader: PartitionLeader) -> bool:
         """Is there a replica nearer to the consumer? Then it is told so, and gets no records here (KIP-392)."""

@@ -17,6 +17,10 @@ class ProducerIds:
         self._block = range(0)
         self._allocating = asyncio.Lock()
 
+    @property
+    def has_spare(self) -> bool:
+        return bool(self._block)
+
     def take(self) -> int | None:
         """The next id, or none if a block must be asked for first."""
         if not self._block:
@@ -24,11 +28,8 @@ class ProducerIds:
         producer_id, self._block = self._block[0], self._block[1:]
         return producer_id
 
-    async def take_from_next_block(self) -> int:
+    async def refill(self) -> None:
+        """Ask for a block, unless there are ids left."""
         async with self._allocating:  # Many producers may arrive at once; one block serves them.
-            if (producer_id := self.take()) is not None:
-                return producer_id
-            self._block = await self._next_block()
-            taken = self.take()
-            assert taken is not None
-            return taken
+            if not self._block:
+                self._block = await self._next_block()

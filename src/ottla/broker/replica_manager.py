@@ -15,16 +15,17 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
-from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, ReplicaReader
+from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, LeadershipListener, ReplicaReader
 from ottla.broker.request_metrics import TopicMeters
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import AppendInfo, Flush
+from ottla.log import AppendInfo, AppendOrigin, Flush, VerificationGuard
 from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metrics.registry import Registry
 from ottla.model import TopicPartition, Uuid
 from ottla.partition import Effect, Heard, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
 from ottla.partition.follower import PartitionFollower
-from ottla.records.validate import DecompressionBudget, validate_as_it_is, validate_closely
+from ottla.records import TimestampType, read_header
+from ottla.records.validate import DecompressionBudget, stamp, validate_as_it_is, validate_closely
 from ottla.runtime import DiskError, Offload, Runtime
 
 _log = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ class ReplicaManager:
         self.fetchers: Fetchers = NoFetchers()
         self.propose_isr: Callable[[HostedPartition, ProposeIsr], None] = lambda partition, proposal: None
         """Takes a proposal to the controller, and comes back with `on_alter_partition_result`."""
+        self.leaderships: dict[str, LeadershipListener] = {}
+        """Who wants to know when this node begins and ceases to lead a partition, by the name of the topic."""
         self._tasks: set[asyncio.Future[None]] = set()
         self.on_offline: Callable[[HostedPartition, BaseException], None] = lambda partition, error: None
         """The disk under a partition failed; the others on it are the listener's to fail."""
@@ -137,8 +140,12 @@ class ReplicaManager:
         acks: int,
         api_version: int,
         budget: DecompressionBudget | None = None,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Validate one produced batch and append it. Raises `KafkaError`; then nothing was appended."""
+        """Validate one produced batch and append it. Raises `KafkaError`; then nothing was appended.
+
+        A transactional batch needs a `guard`, from `broker/verification`.
+        """
         meters = partition.meters
         meters.produces.value += 1
         leader = partition.leader
@@ -154,14 +161,16 @@ class ReplicaManager:
             stored, header, _ = validate_closely(batch, partition.rules, now_ms, api_version >= 7, budget)
         log = partition.log
         try:
-            appended = log.append(stored, header, leader_epoch=leader.leader_epoch, now_ms=now_ms)
+            appended = log.append(
+                stored, header, leader_epoch=leader.leader_epoch, now_ms=now_ms, verification_guard=guard
+            )
         except DiskError as error:
             self.fail(partition, error)
             raise
         if not appended.duplicate:
             meters.messages_in.value += appended.last_offset - appended.first_offset + 1
             meters.bytes_in.value += len(batch)
-            # With `flush.messages` a record counts only after its fsync: it waits at the gate, as do those after it.
+            # What `_on_appended` does, in line: this is the way of every record that is produced.
             if not partition.gated:
                 end_offset = log.log_end_offset
                 if end_offset - log.recovery_point >= log.config.flush_messages:
@@ -182,6 +191,67 @@ class ReplicaManager:
             if partition.replica_readers:
                 self._appended[partition] = None
         return appended
+
+    def append_by_coordinator(
+        self,
+        partition: HostedPartition,
+        batch: memoryview,
+        *,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Append a batch that a coordinator of this node made: its records, or a transaction's marker.
+
+        As safe as `acks=all` asks: refused where too few replicas are in sync, and the caller waits for the high
+        watermark. Raises `KafkaError`; then nothing was appended.
+        """
+        leader = partition.leader
+        if leader is None:
+            self.leader_or_refuse(partition)
+            raise AssertionError
+        if not leader.has_min_isr:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        now_ms = self._clock.wall_ms()
+        header = read_header(batch)
+        rules = partition.rules
+        if len(batch) > rules.max_message_bytes and not header.is_control:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"A batch of {len(batch)} bytes is larger than the topic's {rules.max_message_bytes}.",
+            )
+        if rules.timestamp_type == TimestampType.LOG_APPEND_TIME:
+            header = stamp(batch, header, now_ms)
+        log = partition.log
+        try:
+            appended = log.append(
+                batch,
+                header,
+                leader_epoch=leader.leader_epoch,
+                now_ms=now_ms,
+                origin=AppendOrigin.COORDINATOR,
+                verification_guard=guard,
+                transaction_version=transaction_version,
+            )
+        except DiskError as error:
+            self.fail(partition, error)
+            raise
+        self._on_appended(partition, appended, len(batch))
+        return appended
+
+    def _on_appended(self, partition: HostedPartition, appended: AppendInfo, size: int) -> None:
+        """With `flush.messages` a record counts only after its fsync: it waits at the gate, as do those after it."""
+        meters, log = partition.meters, partition.log
+        meters.messages_in.value += appended.last_offset - appended.first_offset + 1
+        meters.bytes_in.value += size
+        if not partition.gated:
+            if log.unflushed_messages >= log.config.flush_messages:
+                partition.gated = True
+                self.flush(partition)
+            else:
+                partition.durable_offset = log.log_end_offset
+                self._on_durable(partition)
+        if partition.replica_readers:
+            self._appended[partition] = None
 
     def _on_durable(self, partition: HostedPartition) -> None:
         """The durable offset moved: our own log end, as far as replication is concerned."""
@@ -306,6 +376,8 @@ class ReplicaManager:
             partition.gated = False
         self._on_durable(partition)
         self._wake_all(partition)
+        if (listener := self.leaderships.get(partition.topic)) is not None:
+            listener.on_elected(partition)
 
     def on_partition_changed(self, partition: HostedPartition, image: PartitionImage) -> None:
         """Replicas or ISR are others now, under the same leader epoch."""
@@ -367,28 +439,10 @@ class ReplicaManager:
         if partition.delete_waiters:
             self._check_low_watermark(partition)
 
-    def on_alter_partition_result(
-        self,
-        partition: HostedPartition,
-        proposal: ProposeIsr,
-        error: ErrorCode,
-        *,
-        leader_epoch: int = -1,
-        partition_epoch: int = -1,
-        isr: Sequence[int] = (),
-    ) -> None:
+    def on_alter_partition_result(self, partition: HostedPartition, proposal: ProposeIsr, error: ErrorCode) -> None:
         leader = partition.leader
         if leader is not None:
-            effects = leader.on_alter_partition_result(
-                proposal,
-                error,
-                self.now_ms(),
-                leader_epoch=leader_epoch,
-                partition_epoch=partition_epoch,
-                isr=isr,
-            )
-            self._carry_out(partition, effects)
-            self.touch(partition)
+            self._carry_out(partition, leader.on_alter_partition_result(proposal, error, self.now_ms()))
 
     def on_brokers(self, image: MetadataImage) -> None:
         """Brokers were registered, fenced, unfenced or began to shut down."""
@@ -501,4 +555,6 @@ class ReplicaManager:
                 waiter.on_lost(partition, required)
         while partition.delete_waiters:
             partition.delete_waiters.popitem()[0].on_lost(partition)
+        if (listener := self.leaderships.get(partition.topic)) is not None:
+            listener.on_resigned(partition)
         self._wake_all(partition)

@@ -13,4 +13,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(name: str, partitions: int) -> int:
-    return (java_hash(name) & 0x7FFFFFFF) % partitions
+    """By the hash's distance from zero; the one number that Java has no such distance for counts as zero."""
+    found = java_hash(name)
+    return 0 if found == -(1 << 31) else abs(found) % partitions

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ottla.coordinator.stored import StoredRecord
+from ottla.coordinator.stored import AnyRecord, StoredRecord
 from ottla.wire.message import Message
 
 R = TypeVar("R")
@@ -50,7 +50,10 @@ AnyEffect = Answer | SetTimer | CancelTimer | Effect
 class Outcome(Generic[R]):
     response: R | None = None
     """None: the request waits, and an `Answer` with its token follows some time."""
-    records: list[StoredRecord] = field(default_factory=list)
+    records: list[StoredRecord] | list[AnyRecord] = field(default_factory=list)
     effects: list[AnyEffect] = field(default_factory=list)
     tag: object = None
-    """If set, `on_written(tag, error)` tells the shard how the append of the records ended."""
+    """If set, `on_written(tag, error)` tells the shard how the append of the records ended: when they are committed, or
+    when it has failed. For a shard of groups: a tuple whose first element names the part, as in timers' keys."""
+    atomic: bool = True
+    """Must the records lie in one batch? If they need not (an expiry of many offsets), they may be any number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ottla.coordinator.outcome import Outcome
-from ottla.coordinator.stored import StoredRecord
+from ottla.coordinator.stored import AnyRecord
 from ottla.coordinator.timeline import Timeline
 from ottla.errors import ErrorCode
 from ottla.metadata.images import MetadataImage
@@ -18,7 +18,7 @@ class Shard(Protocol):
     @property
     def timeline(self) -> Timeline: ...
 
-    def replay(self, record: StoredRecord, producer_id: int, producer_epoch: int) -> None:
+    def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None:
         """A record was made, or read. With a producer id it belongs to an open transaction of that producer."""
         ...
 
@@ -37,5 +37,6 @@ class Shard(Protocol):
     def on_timer(self, key: tuple[str, ...], now_ms: int) -> Outcome[None]: ...
 
     def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]:
-        """How the append of an outcome that had a tag ended. After an error its records have been undone already."""
+        """How the append of an outcome that had a tag ended: committed, or not. After an error its records have been
+        undone already, unless it is COORDINATOR_NOT_AVAILABLE because time ran out: then they may yet be committed."""
         ...

@@ -26,10 +26,16 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-class _Map(Protocol):
-    def _undo(self, key: object) -> None: ...
+class Reversible(Protocol):
+    """Something that remembers what its keys held, and is told by the timeline what to do with that."""
 
-    def _settle(self, key: object) -> None: ...
+    def undo(self, key: object) -> None:
+        """The newest change of `key` that was noted never was."""
+        ...
+
+    def settle(self, key: object) -> None:
+        """The oldest change of `key` that was noted is committed."""
+        ...
 
 
 class Timeline:
@@ -39,41 +45,43 @@ class Timeline:
     when an append failed. Between `begin` and the first `commit` past it, the changes made are undone by `revert`.
     """
 
-    __slots__ = ("_journal", "_offset", "loading")
+    __slots__ = ("_journal", "loading", "offset")
 
     def __init__(self) -> None:
-        self._journal: deque[tuple[int, _Map, object]] = deque()
-        self._offset = 0
+        self._journal: deque[tuple[int, Reversible, object]] = deque()
+        self.offset = 0
+        """Of the record that is being applied."""
         self.loading = False
         """While a partition is replayed nothing can be undone, so nothing is remembered."""
 
     def begin(self, offset: int) -> None:
         """What changes from now on belongs to the record at `offset`."""
         assert not self._journal or offset >= self._journal[-1][0], "records are applied in order"
-        self._offset = offset
+        self.offset = offset
 
     def commit(self, end_offset: int) -> None:
         """Everything below `end_offset` is committed."""
         journal = self._journal
         while journal and journal[0][0] < end_offset:
             _, changed, key = journal.popleft()
-            changed._settle(key)
+            changed.settle(key)
 
     def revert(self, end_offset: int) -> None:
         """Nothing at or above `end_offset` was written."""
         journal = self._journal
         while journal and journal[-1][0] >= end_offset:
             _, changed, key = journal.pop()
-            changed._undo(key)
-        self._offset = end_offset
+            changed.undo(key)
+        self.offset = end_offset
 
     @property
     def pending(self) -> int:
         """How many changes are not committed."""
         return len(self._journal)
 
-    def _note(self, changed: _Map, key: object) -> None:
-        self._journal.append((self._offset, changed, key))
+    def note(self, changed: Reversible, key: object) -> None:
+        """`changed` has remembered what `key` held. Not called while `loading`."""
+        self._journal.append((self.offset, changed, key))
 
 
 class TimelineMap(Generic[K, V]):
@@ -84,7 +92,7 @@ class TimelineMap(Generic[K, V]):
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._newest: dict[K, V] = {}
-        self._before: dict[K, deque[V | _Absent]] = {}
+        self._before: dict[K, list[V | _Absent]] = {}
         """What each changed key held, before its oldest change that is not committed, and before each since."""
 
     # The newest state.
@@ -152,11 +160,12 @@ class TimelineMap(Generic[K, V]):
             return
         before = self._before.get(key)
         if before is None:
-            before = self._before[key] = deque()
-        before.append(self._newest.get(key, _ABSENT))
-        timeline._note(cast("_Map", self), key)
+            self._before[key] = [self._newest.get(key, _ABSENT)]
+        else:
+            before.append(self._newest.get(key, _ABSENT))
+        timeline.note(cast("Reversible", self), key)
 
-    def _undo(self, key: K) -> None:
+    def undo(self, key: K) -> None:
         before = self._before[key]
         value = before.pop()
         if not before:
@@ -166,8 +175,9 @@ class TimelineMap(Generic[K, V]):
         else:
             self._newest[key] = cast("V", value)
 
-    def _settle(self, key: K) -> None:
+    def settle(self, key: K) -> None:
         before = self._before[key]
-        before.popleft()
-        if not before:
+        if len(before) == 1:
             del self._before[key]
+        else:
+            del before[0]

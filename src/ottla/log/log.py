@@ -530,6 +530,12 @@ class Log:
         """Every aborted transaction that overlaps [first, upper), also those begun before `first`."""
         return self._segments.aborted_transactions(first, upper)
 
+    def aborted_transactions_in(self, offset: int, span: FileSpan, upper: int) -> list[AbortedTxn]:
+        """The same of what `read` gave for `offset`: everything from there to the end of `span`, and little more."""
+        return self._segments.aborted_transactions(
+            offset, min(upper, self._segments.end_of(offset, span, self.log_end_offset))
+        )
+
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record stamped `timestamp` or later; None if there is none."""
         return timestamps.first_at_or_after(self._segments, timestamp, self.log_start_offset)
@@ -609,17 +615,10 @@ class Log:
         """Producer states from the newest snapshot and the batches after it."""
         from ottla.log.recovery import replay_producers
 
-        if not self.producers.entries:
+        if not self.producers.entries and not self.producers.has_unreplicated:
             return  # Nothing to take back, and no need to read a segment to see that.
         self.producers.clear()
-        replay_producers(
-            self._segments,
-            self.producers,
-            self.snapshots,
-            self.log_start_offset,
-            self.log_end_offset,
-            now_ms,
-        )
+        replay_producers(self._segments, self.producers, self.snapshots, self.log_end_offset, now_ms)
         self.producers.on_high_watermark(self.high_watermark)
 
     # Retention.
@@ -753,7 +752,9 @@ class Log:
         if at != self._unsealed_from or self._segments[at] is not segment or segment.offsets is not offsets:
             return  # Cut or removed meanwhile.
         self._segments.cache.put(segment, segment.offsets, segment.times)
-        segment.offsets = segment.times = segment.aborted = None
+        segment.offsets = segment.times = None
+        if segment.aborted:
+            segment.aborted = None
         self._unsealed_from += 1
 
     # Ending.

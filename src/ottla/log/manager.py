@@ -440,6 +440,12 @@ class LogManager:
         for log in self.logs.values():
             log.producers.expiration_ms = expiration_ms
 
+    def set_transaction_verification(self, enabled: bool) -> None:
+        """For every log, those to come as well."""
+        self._verify_transactions = enabled
+        for log in self.logs.values():
+            log.producers.verify_transactions = enabled
+
     def expire_producers(self, now_ms: int) -> int:
         return sum(log.producers.remove_expired(now_ms) for log in self.logs.values() if not log.offline)
 

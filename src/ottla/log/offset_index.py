@@ -42,6 +42,11 @@ class OffsetIndex:
         slot = bisect_right(self.positions, position) - 1
         return self.positions[slot] if slot >= 0 else 0
 
+    def offset_at_or_after(self, position: int) -> int | None:
+        """The first known relative offset that is not before `position`; None where the index ends earlier."""
+        slot = bisect_left(self.positions, position)
+        return self.relative_offsets[slot] if slot < len(self.positions) else None
+
     def truncate(self, relative_offset: int) -> None:
         """Forget everything at or above `relative_offset`."""
         keep = bisect_left(self.relative_offsets, relative_offset)

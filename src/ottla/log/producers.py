@@ -21,6 +21,7 @@ from ottla.records import BatchHeader, EndTxnMarker
 
 BATCHES_TO_RETAIN = 5
 MAX_SEQUENCE = (1 << 31) - 1
+MAX_EPOCH = (1 << 15) - 1
 DEFAULT_EXPIRATION_MS = 24 * 3600 * 1000
 
 _TRANSACTIONAL = 0x10
@@ -49,12 +50,19 @@ class VerificationGuard:
     """Stands for one verification of a transaction with its coordinator. Compared by identity: a verification begun
     before a marker is of no use after it, even if everything else looks the same again."""
 
-    __slots__ = ("epoch", "lowest_sequence", "timestamp")
+    __slots__ = ("epoch", "lowest_sequence", "new_epoch_each", "timestamp")
 
-    def __init__(self, sequence: int, epoch: int, now_ms: int) -> None:
+    def __init__(self, sequence: int, epoch: int, now_ms: int, new_epoch_each: bool) -> None:
         self.lowest_sequence = sequence
         self.epoch = epoch
         self.timestamp = now_ms
+        self.new_epoch_each = new_epoch_each
+        """Does each transaction of the producer have an epoch of its own (transaction version 2)?"""
+
+
+KNOWN_OPEN = VerificationGuard(0, NO_PRODUCER_EPOCH, 0, False)
+"""In place of a verification where none was needed: the transaction was seen to be open. It is never the guard of one
+that is under way."""
 
 
 class ProducerEntry:
@@ -97,11 +105,12 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one partition, its open transactions, and those decided but not yet replicated."""
 
-    __slots__ = ("_guards", "_ongoing", "_unreplicated", "_verify", "entries", "expiration_ms")
+    __slots__ = ("_guards", "_ongoing", "_unreplicated", "entries", "expiration_ms", "verify_transactions")
 
     def __init__(self, *, expiration_ms: int = DEFAULT_EXPIRATION_MS, verify_transactions: bool = True) -> None:
         self.expiration_ms = expiration_ms
-        self._verify = verify_transactions
+        self.verify_transactions = verify_transactions
+        """Is the first batch of a transaction refused without a verification?"""
         self.entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}
         """First offset of each open transaction → producer id. Insertion order is offset order."""
@@ -119,14 +128,21 @@ class ProducerStates:
         guard: VerificationGuard | None = None,
     ) -> BatchMetadata | None:
         """May this data batch be appended? Returns the original if it is a duplicate; raises `KafkaError` if it may
-        not.
+        not. With a `guard` it came in a transactional request.
 
         Nothing that was replicated is refused: the leader decided.
         """
         if origin is AppendOrigin.REPLICATION:
             return None
         entry = self.entries.get(header.producer_id)
+        transactional = header.attributes & _TRANSACTIONAL
         if origin is AppendOrigin.CLIENT:
+            if transactional and guard is None:
+                # Nobody could say whether the client may write under a transactional id that it does not name.
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "Transactional records came without a transactional id.",
+                )
             if header.base_sequence < 0:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD,
@@ -134,17 +150,20 @@ class ProducerStates:
                 )
             if entry is not None and (duplicate := _find_duplicate(entry, header)) is not None:
                 return duplicate
-        transactional = header.attributes & _TRANSACTIONAL
         # The epoch comes before the transaction: a fenced producer must not be told INVALID_TXN_STATE, which is fatal.
         if entry is not None and header.producer_epoch < entry.epoch:
-            raise _stale_epoch(header.producer_epoch, entry, offset)
-        in_txn = entry is not None and entry.txn_first_offset >= 0
+            raise _stale_epoch(header.producer_epoch, entry)
         current_guard = self._guards.get(header.producer_id)
-        if transactional and not in_txn and self._verify and (guard is None or guard is not current_guard):
+        if (
+            transactional
+            and self.verify_transactions
+            and not self.has_ongoing_transaction(header.producer_id, header.producer_epoch)
+            and (guard is None or guard is not current_guard)
+        ):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "The record is not part of an ongoing transaction.")
         if origin is AppendOrigin.CLIENT:
             self._check_sequence(entry, header, offset, current_guard)
-        if in_txn and not transactional:
+        if not transactional and entry is not None and entry.txn_first_offset >= 0:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Expected a transactional write from producer {header.producer_id} at offset {offset}.",
@@ -155,9 +174,13 @@ class ProducerStates:
         self, entry: ProducerEntry | None, header: BatchHeader, offset: int, guard: VerificationGuard | None
     ) -> None:
         sequence = header.base_sequence
-        if guard is not None and sequence > guard.lowest_sequence:
-            # A batch overtook another that still waits for its verification (KAFKA-14920).
-            raise _out_of_order(header, offset, f"{guard.lowest_sequence} (earliest seen sequence)")
+        if guard is not None:
+            if guard.new_epoch_each and sequence != 0 and (entry is None or not entry.batches):
+                # Its epoch is new, so that nothing of it can have been forgotten: the first batch is still to come.
+                raise _out_of_order(header, offset, "0 (first of a transaction with its own epoch)")
+            if sequence > guard.lowest_sequence:
+                # A batch overtook another that still waits for its verification (KAFKA-14920).
+                raise _out_of_order(header, offset, f"{guard.lowest_sequence} (earliest seen sequence)")
         if entry is None or entry.epoch == NO_PRODUCER_EPOCH:
             return  # Unknown, or all of its records are gone: any first sequence will do.
         if header.producer_epoch != entry.epoch:
@@ -196,16 +219,21 @@ class ProducerStates:
 
         From version 2 on every transaction has its own epoch, and its marker carries the next one (KIP-890): a marker
         of the epoch that an open transaction has is a late one, for the transaction before. A repeated marker finds no
-        open transaction and goes through, so that a coordinator's retry ends in success.
+        open transaction and goes through, so that a coordinator's retry ends in success (KAFKA-19999). After the last
+        epoch there is none to carry.
         """
         if origin is AppendOrigin.REPLICATION:
             return
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return
-        late = transaction_version >= 2 and header.producer_epoch == entry.epoch and entry.txn_first_offset >= 0
+        late = (
+            transaction_version >= 2
+            and header.producer_epoch == entry.epoch != MAX_EPOCH
+            and entry.txn_first_offset >= 0
+        )
         if header.producer_epoch < entry.epoch or late:
-            raise _stale_epoch(header.producer_epoch, entry, offset)
+            raise _stale_epoch(header.producer_epoch, entry)
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -229,7 +257,10 @@ class ProducerStates:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = timestamp
         entry.txn_first_offset = NO_OFFSET
-        self._guards.pop(producer_id, None)
+        guard = self._guards.get(producer_id)
+        # Where each transaction has its own epoch, the marker has that of the next one: its verification stays good.
+        if guard is not None and not (guard.new_epoch_each and guard.epoch == header.producer_epoch):
+            del self._guards[producer_id]
         if first_offset < 0:
             return None
         del self._ongoing[first_offset]
@@ -261,17 +292,26 @@ class ProducerStates:
         for first in [first for first, marker in unreplicated.items() if marker < high_watermark]:
             del unreplicated[first]
 
-    def has_ongoing_transaction(self, producer_id: int) -> bool:
+    def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
         entry = self.entries.get(producer_id)
-        return entry is not None and entry.txn_first_offset >= 0
+        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
 
-    def start_verification(self, producer_id: int, sequence: int, epoch: int, now_ms: int) -> VerificationGuard | None:
-        """Begin, or join, a verification with the coordinator; None if the transaction is known to be open."""
-        if self.has_ongoing_transaction(producer_id):
-            return None
+    def start_verification(
+        self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, new_epoch_each: bool = False
+    ) -> VerificationGuard:
+        """Begin, or join, a verification with the coordinator; `KNOWN_OPEN` if there is nothing to ask.
+
+        Raises `KafkaError` for a producer that is fenced: the coordinator need not be asked.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            if epoch < entry.epoch:
+                raise _stale_epoch(epoch, entry)
+            if entry.txn_first_offset >= 0 and entry.epoch == epoch:
+                return KNOWN_OPEN
         guard = self._guards.get(producer_id)
         if guard is None:
-            guard = self._guards[producer_id] = VerificationGuard(sequence, epoch, now_ms)
+            guard = self._guards[producer_id] = VerificationGuard(sequence, epoch, now_ms, new_epoch_each)
         elif epoch > guard.epoch:
             guard.epoch, guard.lowest_sequence = epoch, sequence
         elif epoch == guard.epoch:
@@ -315,11 +355,10 @@ def _find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata 
     return None
 
 
-def _stale_epoch(epoch: int, entry: ProducerEntry, offset: int) -> KafkaError:
+def _stale_epoch(epoch: int, entry: ProducerEntry) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"Epoch of producer {entry.producer_id} at offset {offset} is {epoch}, which is smaller than the last seen "
-        f"epoch {entry.epoch}.",
+        f"Epoch {epoch} of producer {entry.producer_id} is older than the last one seen here, {entry.epoch}.",
     )
 
 

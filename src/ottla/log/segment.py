@@ -77,7 +77,8 @@ class Segment:
         self.offsets: OffsetIndex | None = None
         self.times: TimeIndex | None = None
         self.aborted: list[AbortedTxn] | None = None
-        """All three: None if they are on the disk and not held here."""
+        """All three: None if they are on the disk and not held here. A list of no aborted transactions is always held:
+        without it each reader of committed records would look for a file that is not there."""
         self.indexed_position = 0
         """Where the batch of the last offset index entry starts; 0 if there is none."""
         self.max_offset = base_offset + MAX_RELATIVE_OFFSET
@@ -201,13 +202,16 @@ class Segment:
             self.first_timestamp = first[1].max_timestamp if first else NO_TIMESTAMP
         return self.first_timestamp
 
-    def aborted_transactions(self) -> list[AbortedTxn]:
-        if self.aborted is not None:
-            return self.aborted
+    def aborted_transactions(self, cache: IndexCache) -> list[AbortedTxn]:
+        return self.aborted if self.aborted is not None else cache.aborted(self)
+
+    def load_aborted(self) -> list[AbortedTxn]:
+        """From the disk."""
         try:
             data = self._disk.read_file(self.path(files.TXN_INDEX))
         except FileNotFoundError:
-            return []
+            self.aborted = []
+            return self.aborted
         return txn_index.decode(data, self.base_offset) or []
 
     # Loading and building indexes.
@@ -293,7 +297,7 @@ class Segment:
         # Copies: a flush under way must see that its segment is not the one it captured any more.
         self.offsets = self.offset_index(cache).copy()
         self.times = self.time_index(cache).copy()
-        self.aborted = list(self.aborted_transactions())
+        self.aborted = list(self.aborted_transactions(cache))
         cache.forget(self)
         if found is not None:
             position = found[0]

@@ -13,6 +13,7 @@ from ottla.log import txn_index
 from ottla.log.index_cache import IndexCache
 from ottla.log.segment import Segment
 from ottla.log.txn_index import AbortedTxn
+from ottla.runtime.seams import FileSpan
 
 _SLACK = 4096
 """Read this much more than an index interval when looking for a batch, so that its header is most likely there too."""
@@ -102,6 +103,18 @@ class Segments:
     def aborted_transactions(self, first: int, upper: int) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []
         for segment in self._list[self.slot_of(first) :]:
-            if txn_index.collect(segment.aborted_transactions(), first, upper, found):
+            if txn_index.collect(segment.aborted_transactions(self.cache), first, upper, found):
                 break
         return found
+
+    def end_of(self, offset: int, span: FileSpan, log_end_offset: int) -> int:
+        """An offset beyond all that `span`, which `find` gave for `offset`, holds; near its end, without a read."""
+        slot = bisect_right(self.bases, offset) - 1
+        while self._list[slot].file is not span.file:
+            slot += 1
+        segment = self._list[slot]
+        position = span.position + span.size
+        relative = segment.offset_index(self.cache).offset_at_or_after(position) if position < segment.size else None
+        if relative is not None:
+            return segment.base_offset + relative
+        return self.bases[slot + 1] if slot + 1 < len(self._list) else log_end_offset

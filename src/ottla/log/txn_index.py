@@ -7,11 +7,14 @@ a reader when it has seen every transaction that can overlap its range (KIP-98).
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
+from operator import attrgetter
 from typing import NamedTuple
 
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
 _VERSION = 0
+_last_offset = attrgetter("last_offset")
 
 
 class AbortedTxn(NamedTuple):
@@ -41,8 +44,9 @@ def decode(data: bytes, base_offset: int) -> list[AbortedTxn] | None:
 
 def collect(entries: list[AbortedTxn], first: int, upper: int, into: list[AbortedTxn]) -> bool:
     """Add what overlaps [first, upper) to `into`. True once no later entry can overlap."""
-    for entry in entries:
-        if entry.last_offset >= first and entry.first_offset < upper:
+    for slot in range(bisect_left(entries, first, key=_last_offset), len(entries)):
+        entry = entries[slot]
+        if entry.first_offset < upper:
             into.append(entry)
         if entry.last_stable_offset >= upper:
             return True

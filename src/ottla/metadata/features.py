@@ -11,6 +11,10 @@ from typing import NamedTuple
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 ELR_VERSION = "eligible.leader.replicas.version"
+GROUP_VERSION = "group.version"
+"""1: consumer groups whose members the coordinator assigns to (KIP-848)."""
+TRANSACTION_VERSION = "transaction.version"
+"""1: the transaction log's records may have tagged fields. 2: every transaction has an epoch of its own (KIP-890)."""
 
 METADATA_VERSION_MIN = 7
 METADATA_VERSION_MAX = 30
@@ -28,8 +32,8 @@ class VersionRange(NamedTuple):
 SUPPORTED_FEATURES: dict[str, VersionRange] = {
     METADATA_VERSION: VersionRange(METADATA_VERSION_MIN, METADATA_VERSION_MAX),
     KRAFT_VERSION: VersionRange(0, 1),
-    "group.version": VersionRange(0, 0),
-    "transaction.version": VersionRange(0, 0),
+    GROUP_VERSION: VersionRange(0, 1),
+    TRANSACTION_VERSION: VersionRange(0, 2),
     ELR_VERSION: VersionRange(0, 1),
     "share.version": VersionRange(0, 0),
     "streams.version": VersionRange(0, 0),
@@ -42,6 +46,8 @@ DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
 
 _DEFAULTS: dict[str, tuple[tuple[int, int], ...]] = {
     ELR_VERSION: ((26, 1),),
+    GROUP_VERSION: ((22, 1),),
+    TRANSACTION_VERSION: ((24, 2),),
 }
 """From which metadata.version on a new cluster has which level, where that is not 0."""
 

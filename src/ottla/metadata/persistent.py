@@ -11,6 +11,7 @@ Iteration is in the order of the keys: hashes of text differ from process to pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -64,6 +65,28 @@ class PersistentMap(Generic[K, V]):
 
     def values(self) -> Iterator[V]:
         return (self[key] for key in self)
+
+    def values_missing_in(self, newer: PersistentMap[K, V]) -> list[V]:
+        """The values whose keys `newer` does not have. What the two versions share is not looked at."""
+        if newer._mask != self._mask:
+            return [value for key, value in self.items() if key not in newer]
+        missing = [
+            (key, value)
+            for ours, theirs in zip(self._shards, newer._shards, strict=True)
+            if ours is not theirs
+            for key, value in ours.items()
+            if key not in theirs
+        ]
+        missing.sort(key=itemgetter(0))
+        return [value for _, value in missing]
+
+    def has_keys_beyond(self, older: PersistentMap[K, V]) -> bool:
+        """Whether there are keys that `older`, a version of this map or any other, does not have."""
+        if self is older:
+            return False
+        alike = zip(self._shards, older._shards, strict=True) if self._mask == older._mask else None
+        shards = self._shards if alike is None else [mine for mine, other in alike if mine is not other]
+        return any(key not in older for shard in shards for key in shard)
 
     def updated(self, changes: Mapping[K, V | None]) -> PersistentMap[K, V]:
         """The next version: each key of `changes` set, or removed where its value is None."""

@@ -83,6 +83,10 @@ ROWS = (
     MetricRow("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", GAUGE,
               "Partitions in fetch sessions."),
     MetricRow("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", METER, "Fetch sessions put out."),
+    MetricRow("kafka_server_addpartitionstotxnmanager_verificationfailurerate", METER,
+              "Partitions that a coordinator did not know to be part of a transaction."),
+    MetricRow("kafka_server_addpartitionstotxnmanager_verificationtimems", DURATION,
+              "Time to ask a coordinator whether a partition is part of a transaction."),
 
     # Logs.
     MetricRow("kafka_log_log_size", GAUGE, "Bytes of a partition's log.", ("topic", "partition"), 20_000),

@@ -393,12 +393,211 @@ native_crc32c_by_table(PyObject *Py_UNUSED(module), PyObject *buffer)
     return PyLong_FromUnsignedLong(crc);
 }
 
+/* ---- Records that this node writes and reads itself ---------------------------------------------------------- */
+
+static inline uint8_t *
+write_varint(uint8_t *at, int64_t value)
+{
+    uint64_t raw = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+    while (raw >= 0x80) {
+        *at++ = (uint8_t)(raw | 0x80);
+        raw >>= 7;
+    }
+    *at++ = (uint8_t)raw;
+    return at;
+}
+
+static inline Py_ssize_t
+varint_size(int64_t value)
+{
+    uint64_t raw = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+    Py_ssize_t size = 1;
+    while (raw >= 0x80) {
+        raw >>= 7;
+        size++;
+    }
+    return size;
+}
+
+/* The key and the value of one record, borrowed; -1 with an exception if it is not a pair of bytes and bytes or None. */
+static int
+key_and_value(PyObject *records, Py_ssize_t index, PyObject **key, PyObject **value)
+{
+    PyObject *record = PyList_GET_ITEM(records, index);
+    if (!PyTuple_Check(record) || PyTuple_GET_SIZE(record) < 2) {
+        PyErr_SetString(PyExc_TypeError, "a record is a pair of a key and a value");
+        return -1;
+    }
+    *key = PyTuple_GET_ITEM(record, 0);
+    *value = PyTuple_GET_ITEM(record, 1);
+    if (!PyBytes_Check(*key) || (*value != Py_None && !PyBytes_Check(*value))) {
+        PyErr_SetString(PyExc_TypeError, "a key is bytes, and a value is bytes or None");
+        return -1;
+    }
+    return 0;
+}
+
+/* What a record's length counts: attributes, deltas, key, value, and no headers. */
+static Py_ssize_t
+record_size(PyObject *key, PyObject *value, int64_t offset_delta, int64_t timestamp_delta)
+{
+    Py_ssize_t size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(PyBytes_GET_SIZE(key))
+                      + PyBytes_GET_SIZE(key) + 1;
+    if (value == Py_None) {
+        return size + 1;
+    }
+    return size + varint_size(PyBytes_GET_SIZE(value)) + PyBytes_GET_SIZE(value);
+}
+
+PyDoc_STRVAR(pack_records_doc, "pack_records(records, first_delta, timestamp_delta)\n--\n\n"
+                               "The bytes of records of one time, each a key and a value, at successive offsets.");
+
+static PyObject *
+native_pack_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (expect(count, 3) < 0) {
+        return NULL;
+    }
+    PyObject *records = args[0];
+    if (!PyList_Check(records)) {
+        PyErr_SetString(PyExc_TypeError, "records come in a list");
+        return NULL;
+    }
+    int64_t first = PyLong_AsLongLong(args[1]);
+    int64_t timestamp_delta = PyLong_AsLongLong(args[2]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_ssize_t number = PyList_GET_SIZE(records);
+    Py_ssize_t total = 0;
+    PyObject *key, *value;
+    for (Py_ssize_t index = 0; index < number; index++) {
+        if (key_and_value(records, index, &key, &value) < 0) {
+            return NULL;
+        }
+        Py_ssize_t size = record_size(key, value, first + index, timestamp_delta);
+        total += varint_size(size) + size;
+    }
+    PyObject *packed = PyBytes_FromStringAndSize(NULL, total);
+    if (packed == NULL) {
+        return NULL;
+    }
+    uint8_t *at = (uint8_t *)PyBytes_AS_STRING(packed);
+    for (Py_ssize_t index = 0; index < number; index++) {
+        if (key_and_value(records, index, &key, &value) < 0) {
+            Py_DECREF(packed);
+            return NULL;
+        }
+        at = write_varint(at, record_size(key, value, first + index, timestamp_delta));
+        *at++ = 0;
+        at = write_varint(at, timestamp_delta);
+        at = write_varint(at, first + index);
+        at = write_varint(at, PyBytes_GET_SIZE(key));
+        memcpy(at, PyBytes_AS_STRING(key), (size_t)PyBytes_GET_SIZE(key));
+        at += PyBytes_GET_SIZE(key);
+        if (value == Py_None) {
+            at = write_varint(at, -1);
+        } else {
+            at = write_varint(at, PyBytes_GET_SIZE(value));
+            memcpy(at, PyBytes_AS_STRING(value), (size_t)PyBytes_GET_SIZE(value));
+            at += PyBytes_GET_SIZE(value);
+        }
+        *at++ = 0;
+    }
+    return packed;
+}
+
+static PyObject *
+bytes_or_none(const uint8_t *end, int32_t length)
+{
+    if (length < 0) {
+        return Py_NewRef(Py_None);
+    }
+    return PyBytes_FromStringAndSize((const char *)end - length, length);
+}
+
+PyDoc_STRVAR(unpack_records_doc, "unpack_records(body, record_count)\n--\n\n"
+                                 "The offset delta, the key and the value of each record; ValueError if the bytes are "
+                                 "not that many records.");
+
+static PyObject *
+native_unpack_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (expect(count, 2) < 0) {
+        return NULL;
+    }
+    long number = PyLong_AsLong(args[1]);
+    if (number == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_buffer body;
+    if (PyObject_GetBuffer(args[0], &body, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const uint8_t *at = body.buf;
+    const uint8_t *end = at + body.len;
+    PyObject *records = PyList_New(0);
+    if (records == NULL) {
+        PyBuffer_Release(&body);
+        return NULL;
+    }
+    for (long index = 0; index < number; index++) {
+        int32_t length, offset_delta, key_length, value_length;
+        int64_t timestamp_delta;
+        if (read_varint(&at, end, &length) != FLAW_NONE || length < 1 || length > end - at) {
+            goto malformed;
+        }
+        const uint8_t *record_end = at + length;
+        at++;
+        if (read_varlong(&at, record_end, &timestamp_delta) != FLAW_NONE
+            || read_varint(&at, record_end, &offset_delta) != FLAW_NONE
+            || skip_bytes(&at, record_end, &key_length) != FLAW_NONE) {
+            goto malformed;
+        }
+        const uint8_t *key_end = at;
+        if (skip_bytes(&at, record_end, &value_length) != FLAW_NONE) {
+            goto malformed;
+        }
+        const uint8_t *value_end = at;
+        if (skip_headers(&at, record_end) != FLAW_NONE || at != record_end) {
+            goto malformed;
+        }
+        PyObject *key = bytes_or_none(key_end, key_length);
+        PyObject *value = key == NULL ? NULL : bytes_or_none(value_end, value_length);
+        PyObject *record = value == NULL ? NULL : Py_BuildValue("(iNN)", (int)offset_delta, key, value);
+        if (record == NULL) {
+            if (value == NULL) {
+                Py_XDECREF(key);
+            }
+            goto failed;
+        }
+        int appended = PyList_Append(records, record);
+        Py_DECREF(record);
+        if (appended < 0) {
+            goto failed;
+        }
+    }
+    if (at != end) {
+        goto malformed;
+    }
+    PyBuffer_Release(&body);
+    return records;
+malformed:
+    PyErr_SetString(PyExc_ValueError, "the bytes are not that many records");
+failed:
+    Py_DECREF(records);
+    PyBuffer_Release(&body);
+    return NULL;
+}
+
 static PyMethodDef methods[] = {
     {"crc32c", (PyCFunction)(void (*)(void))native_crc32c, METH_FASTCALL, crc32c_doc},
     {"crc_matches", (PyCFunction)(void (*)(void))native_crc_matches, METH_FASTCALL, crc_matches_doc},
     {"parse_header", (PyCFunction)(void (*)(void))native_parse_header, METH_FASTCALL, parse_header_doc},
     {"walk", (PyCFunction)(void (*)(void))native_walk, METH_FASTCALL, walk_doc},
     {"check", (PyCFunction)(void (*)(void))native_check, METH_FASTCALL, check_doc},
+    {"pack_records", (PyCFunction)(void (*)(void))native_pack_records, METH_FASTCALL, pack_records_doc},
+    {"unpack_records", (PyCFunction)(void (*)(void))native_unpack_records, METH_FASTCALL, unpack_records_doc},
     {"crc32c_by_table", native_crc32c_by_table, METH_O, crc32c_by_table_doc},
     {NULL, NULL, 0, NULL},
 };

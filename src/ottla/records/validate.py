@@ -164,10 +164,19 @@ def validate_closely(
         assert rules.compression is not None
         batch, header = _recompress(body, header, batch, rules, max_timestamp)
     elif header.max_timestamp != max_timestamp or header.timestamp_type != rules.timestamp_type:
-        attributes = header.attributes & _KNOWN_FLAGS | (LOG_APPEND_TIME_FLAG if log_append else 0)
-        crc = set_max_timestamp(batch, attributes, max_timestamp)
-        header = header._replace(crc=crc, attributes=attributes, max_timestamp=max_timestamp)
+        header = _mark(batch, header, LOG_APPEND_TIME_FLAG if log_append else 0, max_timestamp)
     return Validated(batch, header, now_ms if log_append else -1)
+
+
+def stamp(batch: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
+    """Mark a batch, which a coordinator made, with the time of its append: the header that it then has."""
+    return _mark(batch, header, LOG_APPEND_TIME_FLAG, now_ms)
+
+
+def _mark(batch: memoryview, header: BatchHeader, timestamp_flag: int, max_timestamp: int) -> BatchHeader:
+    attributes = header.attributes & _KNOWN_FLAGS | timestamp_flag
+    crc = set_max_timestamp(batch, attributes, max_timestamp)
+    return header._replace(crc=crc, attributes=attributes, max_timestamp=max_timestamp)
 
 
 def _the_one_batch(records: memoryview, zstd_allowed: bool) -> tuple[memoryview, BatchHeader]:

@@ -1,10 +1,10 @@
 """Who may do what: the access control entries of the metadata, asked one question at a time.
 
 The rules are those of Kafka's StandardAuthorizer. Super users may do everything. An entry speaks of a resource by its
-very name, by `*`, or by how its name begins; of a principal by name or by `User:*`; of a host by address or by `*`. What
-is denied is denied, whatever else is allowed. Who may read, write, delete or alter something may also describe it, and
-who may alter configs may describe them; to deny one of those denies only that. Where no entry speaks of the resource at
-all, `allow.everyone.if.no.acl.found` decides.
+very name, by `*`, or by how its name begins; of a principal by name or by `User:*`; of a host by address or by `*`.
+What is denied is denied, whatever else is allowed. Who may read, write, delete or alter something may also describe it,
+and who may alter configs may describe them; to deny one of those denies only that. Where no entry speaks of the
+resource at all, `allow.everyone.if.no.acl.found` decides.
 
 An `Authorizer` never changes: another set of entries is another one. So its answers may be remembered, and are.
 """
@@ -26,7 +26,7 @@ _IMPLIED_BY = {
 }
 _NONE: frozenset[Operation] = frozenset()
 _SOME_NAME = "hardcode"
-"""What Kafka asks about when it wants to know of any resource at all, so that an entry for this name counts here too."""
+"""What Kafka asks about when it wants to know of any resource at all: an entry for this name counts here too."""
 
 
 class Authorizer:

@@ -67,7 +67,7 @@ class TopicBatches:
 
 
 class Request(NamedTuple):
-    transactional: bool
+    transactional_id: str | None
     acks: int
     timeout_ms: int
     topics: list[TopicBatches]
@@ -103,7 +103,7 @@ class Openings:
     def learn(self, view: memoryview, version: int, position: int, request: Request) -> int:
         """Remember how `request`, whose body is at `position`, begins, if it is of the plain kind; the size of its
         opening, or 0."""
-        if request.transactional or len(request.topics) != 1 or len(request.topics[0].batches) != 1:
+        if request.transactional_id is not None or len(request.topics) != 1 or len(request.topics[0].batches) != 1:
             return 0
         topic = request.topics[0]
         if len(topic.head) > OPENING_TOPIC_BYTES_MAX:
@@ -137,8 +137,12 @@ def _read(buffer: bytearray, view: memoryview, version: int, p: int, end: int, e
     else:
         size = _I16(buffer, p)[0]
         p += 2
-    transactional = size >= 0
-    if transactional:
+    transactional_id = None
+    if size >= 0:
+        try:
+            transactional_id = str(view[p : p + size], "utf-8")
+        except UnicodeDecodeError:
+            raise Malformed("a transactional id is not UTF-8") from None
         p += size
     acks, timeout_ms = _ACKS_TIMEOUT(buffer, p)
     p += 6
@@ -193,7 +197,7 @@ def _read(buffer: bytearray, view: memoryview, version: int, p: int, end: int, e
         p = p + 1 if buffer[p] == 0 else skip_tagged_fields(buffer, p)
     if p > end:
         raise Malformed("a produce request ends too early")
-    return Request(transactional, acks, timeout_ms, topics)
+    return Request(transactional_id, acks, timeout_ms, topics)
 
 
 def _count(buffer: bytearray, p: int, end: int, flexible: bool) -> tuple[int, int]:

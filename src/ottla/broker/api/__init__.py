@@ -1,7 +1,8 @@
 """One module an API. To add one: a row here, a module with `handle`, and a test.
 
-`handle(context, request)` gets the decoded request and returns the response, or an awaitable of it when the answer has
-to wait. Produce and Fetch, which are tuned by hand, are started by the dispatcher directly.
+`handle(context, request)` gets the decoded request and returns the response, or, when the answer has to wait, a
+`Promise` of it, or any other awaitable, which costs a task. Produce and Fetch, which are tuned by hand, are started by
+the dispatcher directly.
 """
 
 from __future__ import annotations
@@ -21,13 +22,26 @@ HANDLERS = {
     1: "fetch",
     2: "list_offsets",
     3: "metadata",
+    8: "offset_commit",
+    9: "offset_fetch",
     10: "find_coordinator",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
+    15: "describe_groups",
+    16: "list_groups",
     18: "api_versions",
     19: "forwarded",  # CreateTopics
     20: "forwarded",  # DeleteTopics
     21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
+    24: "add_partitions_to_txn",
+    25: "add_offsets_to_txn",
+    26: "end_txn",
+    27: "write_txn_markers",
+    28: "txn_offset_commit",
     29: "describe_acls",
     30: "forwarded",  # CreateAcls
     31: "forwarded",  # DeleteAcls
@@ -35,10 +49,12 @@ HANDLERS = {
     33: "alter_configs",
     35: "describe_log_dirs",
     37: "forwarded",  # CreatePartitions
+    42: "delete_groups",
     43: "forwarded",  # ElectLeaders
     44: "incremental_alter_configs",
     45: "forwarded",  # AlterPartitionReassignments
     46: "forwarded",  # ListPartitionReassignments
+    47: "offset_delete",
     48: "describe_client_quotas",
     49: "forwarded",  # AlterClientQuotas
     50: "describe_user_scram_credentials",
@@ -48,6 +64,10 @@ HANDLERS = {
     60: "describe_cluster",
     61: "describe_producers",
     64: "forwarded",  # UnregisterBroker
+    65: "describe_transactions",
+    66: "list_transactions",
+    68: "consumer_group_heartbeat",
+    69: "consumer_group_describe",
     71: "get_telemetry_subscriptions",
     72: "push_telemetry",
     74: "list_config_resources",

@@ -1,34 +1,76 @@
-"""InitProducerId (key 22): an identity for an idempotent producer, from a block that the controller gave this node."""
+"""InitProducerId (key 22): an identity for an idempotent producer, or for the producer of a transactional id.
+
+The first comes from a block that the controller gave this node, the second from the coordinator of the id.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
 from ottla.broker.context import Context
+from ottla.coordinator.transaction.shard import Expected, Identity
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 
+_KNOWS_FENCED_FROM = 4
+"""The version from which clients know PRODUCER_FENCED."""
+
 
 def handle(
     context: Context, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    if request.transactional_id is not None:
-        # An empty id is a mistake of the caller's; any other has no coordinator here to find it.
-        code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.NOT_COORDINATOR
-        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
-    ids = context.services.producer_ids
-    if (next_id := ids.take()) is not None:
-        return InitProducerIdResponse(producer_id=next_id, producer_epoch=0)
-    return _from_next_block(context)
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id == "":
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if not context.services.producer_ids.has_spare:
+        return _with_next_block(context, request)
+    return _identify(context, request)
 
 
-async def _from_next_block(context: Context) -> InitProducerIdResponse:
+async def _with_next_block(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
-        producer_id = await context.services.producer_ids.take_from_next_block()
+        await context.services.producer_ids.refill()
     except KafkaError as error:
-        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        return _refused(error.code)
+    answer = _identify(context, request)
+    return answer if isinstance(answer, InitProducerIdResponse) else await answer
+
+
+def _identify(
+    context: Context, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    services = context.services
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        producer_id = services.producer_ids.take()
+        if producer_id is None:
+            return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    expected = None
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = Expected(request.producer_id, request.producer_epoch)
+
+    def answer(identity: Identity) -> InitProducerIdResponse:
+        error, producer_id, producer_epoch = identity
+        if error is ErrorCode.PRODUCER_FENCED and context.api_version < _KNOWS_FENCED_FROM:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=producer_epoch)
+
+    return services.transactions.write(
+        transactional_id,
+        lambda shard, now_ms: shard.init_producer_id(
+            transactional_id,
+            request.transaction_timeout_ms,
+            expected,
+            now_ms,
+            two_phase_commit=request.enable2_pc,
+            keep_prepared=request.keep_prepared_txn,
+        ),
+    ).then(answer, lambda error: _refused(error.code))
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)

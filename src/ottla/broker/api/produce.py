@@ -13,13 +13,15 @@ from ottla.broker.hosted import HostedPartition, HostedTopic
 from ottla.broker.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX, ELEMENTS_MAX
 from ottla.broker.purgatory import DelayedProduce, Unsafe
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
-from ottla.errors import ErrorCode, KafkaError
+from ottla.broker.verification import Claim, Operation, Verdict, for_producer
+from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log import AppendInfo
-from ottla.model import TopicKey, Uuid
-from ottla.records import InvalidRecords
+from ottla.log.producers import KNOWN_OPEN
+from ottla.model import INTERNAL_TOPICS, TopicKey, Uuid
+from ottla.records import BatchHeader, InvalidRecords, read_header
 from ottla.records.validate import DecompressionBudget
 from ottla.wire.frames import response_frame
-from ottla.wire.produce_codec import Opening, pack, pack_one, read_request
+from ottla.wire.produce_codec import Opening, Request, pack, pack_one, read_request
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection
@@ -37,6 +39,9 @@ _WITHOUT_LOG_START = frozenset(
     }
 )
 """Refusals with which Kafka does not tell where the log starts; with all others of a partition that is here it does."""
+
+_ADMIN_CLIENT = b"\0\x0e__admin_client"
+"""The client id, as headers have it, that may write to internal topics."""
 
 
 class Outcome:
@@ -192,9 +197,14 @@ def start(
     replicas = services.replicas
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
+    if request.transactional_id is not None:
+        connection.opening_size = 0
+        may_write_internal = _is_admin_client(view, version, position)
+        return _TransactionalProduce(
+            services, connection, version, correlation_id, request, end - position, may_write_internal
+        ).start()
     # Refused acks, and what else cannot succeed, are not worth a shorter way.
-    known_acks = -1 <= request.acks <= 1
-    connection.opening_size = services.openings.learn(view, version, position, request) if known_acks else 0
+    worth_learning = -1 <= request.acks <= 1
     answer = Answer(services, connection.listener, version, correlation_id, request.acks, request.timeout_ms)
     budget: DecompressionBudget | None = None
     if len(request.topics) != 1 or len(request.topics[0].batches) != 1:
@@ -202,6 +212,10 @@ def start(
     for topic in request.topics:
         outcomes = answer.topic(topic.head, topic.key)
         hosted = hosts.get(topic.key)
+        may_write = True
+        if hosted is None or hosted.internal:
+            worth_learning = False
+            may_write = hosted is None or _is_admin_client(view, version, position)
         for index, batch in topic.batches:
             partition = hosted.partitions.get(index) if hosted is not None else None
             try:
@@ -209,15 +223,25 @@ def start(
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
                     raise KafkaError(services.missing_partition(topic.key, index))
-                if request.transactional:
-                    # Without a coordinator no transaction is open, and no batch may enter outside of one.
-                    raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This cluster does not serve transactions.")
+                if not may_write:
+                    raise _internal_topic()
                 info = replicas.produce(partition, batch, request.acks, version, budget)
             except KafkaError as error:
                 outcomes.append(answer.refused(index, partition, error, len(batch)))
             else:
                 outcomes.append(answer.appended(index, partition, info))
+    connection.opening_size = services.openings.learn(view, version, position, request) if worth_learning else 0
     return answer.reply()
+
+
+def _internal_topic() -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Only brokers write to an internal topic.")
+
+
+def _is_admin_client(view: memoryview, version: int, position: int) -> bool:
+    """Does the request whose body is at `position` come from Kafka's own tools, by the client id in its header?"""
+    end = position - 1 if version >= 9 else position
+    return view[max(0, end - len(_ADMIN_CLIENT)) : end] == _ADMIN_CLIENT
 
 
 def start_known(
@@ -245,3 +269,129 @@ def start_known(
     answer = Answer(services, listener, version, correlation_id, acks, timeout_ms)
     answer.topic(head, key).append(answer.appended(index, partition, info))
     return answer.reply()
+
+
+class _TransactionalProduce:
+    """A request with a transactional id. States: started → (the coordinator is asked) → appended.
+
+    The first batch of a transaction in a partition may have to wait for the coordinator (`broker/verification`). The
+    connection is held back meanwhile: what comes behind may be the batch after it.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_connection",
+        "_may_write_internal",
+        "_operation",
+        "_request",
+        "_services",
+        "_size",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        connection: ClientConnection,
+        version: int,
+        correlation_id: int,
+        request: Request,
+        size: int,
+        may_write_internal: bool,
+    ) -> None:
+        self._services = services
+        self._connection = connection
+        self._version = version
+        self._request = request
+        self._size = size
+        self._may_write_internal = may_write_internal
+        self._operation = Operation.of_produce(version)
+        self._answer = Answer(services, connection.listener, version, correlation_id, request.acks, request.timeout_ms)
+
+    def start(self) -> Reply:
+        batches: list[tuple[HostedPartition, int]] = []
+        producers: dict[tuple[int, int], None] = {}
+        for topic in self._request.topics:
+            for index, batch in topic.batches:
+                header = _transactional_header(batch)
+                if header is not None:
+                    producers[header.producer_id, header.producer_epoch] = None
+                    partition = self._find(topic.key, index)
+                    if partition is not None:
+                        batches.append((partition, header.base_sequence))
+        if not -1 <= self._request.acks <= 1:
+            return self._refuse_all(ErrorCode.INVALID_REQUIRED_ACKS)
+        if len(producers) > 1:
+            return self._refuse_all(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if not batches:
+            return self._append(Verdict())
+        assert self._request.transactional_id is not None
+        claim = Claim(self._request.transactional_id, *next(iter(producers)), self._operation)
+        deferred = Deferred()
+        verdict = self._services.verification.verify(claim, batches, lambda verdict: self._finish(verdict, deferred))
+        if verdict is not None:
+            return self._append(verdict)
+        self._connection.hold()
+        for topic in self._request.topics:
+            # The bytes where they lie are the connection's again when this returns.
+            topic.batches = [(index, memoryview(bytearray(batch))) for index, batch in topic.batches]
+        return deferred
+
+    def _find(self, key: TopicKey, index: int) -> HostedPartition | None:
+        replicas = self._services.replicas
+        hosted = replicas.by_name.get(key) if isinstance(key, str) else replicas.by_id.get(key)
+        return hosted.partitions.get(index) if hosted is not None else None
+
+    def _finish(self, verdict: Verdict, deferred: Deferred) -> None:
+        """The coordinator has answered."""
+        try:
+            reply = self._append(verdict)
+        except CloseConnection as error:
+            self._connection.close(str(error))
+            return
+        finally:
+            self._services.replicas.wake_fetches()
+        if isinstance(reply, Deferred):
+            later = reply
+            later.when_done(lambda: deferred.resolve(later.reply))
+        else:
+            deferred.resolve(reply)
+        self._connection.release()
+
+    def _append(self, verdict: Verdict) -> Reply:
+        services, answer, request = self._services, self._answer, self._request
+        budget = DecompressionBudget(max(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX * self._size))
+        for topic in request.topics:
+            outcomes = answer.topic(topic.head, topic.key)
+            for index, batch in topic.batches:
+                partition = self._find(topic.key, index)
+                try:
+                    if partition is None:
+                        raise KafkaError(services.missing_partition(topic.key, index))
+                    if (refusal := verdict.refusals.get(partition)) is not None:
+                        raise for_producer(refusal, self._operation)
+                    if not self._may_write_internal and partition.topic in INTERNAL_TOPICS:
+                        raise _internal_topic()
+                    guard = verdict.guards.get(partition, KNOWN_OPEN)
+                    info = services.replicas.produce(partition, batch, request.acks, self._version, budget, guard)
+                except KafkaError as error:
+                    outcomes.append(answer.refused(index, partition, error, len(batch)))
+                else:
+                    outcomes.append(answer.appended(index, partition, info))
+        return answer.reply()
+
+    def _refuse_all(self, code: ErrorCode) -> Reply:
+        answer = self._answer
+        for topic in self._request.topics:
+            outcomes = answer.topic(topic.head, topic.key)
+            outcomes += [answer.refused(index, None, KafkaError(code), len(batch)) for index, batch in topic.batches]
+        return answer.reply()
+
+
+def _transactional_header(batch: memoryview) -> BatchHeader | None:
+    """None for a batch that is not transactional, or none at all: the append says what is wrong with it."""
+    try:
+        header = read_header(batch)
+    except Malformed:
+        return None
+    return header if header.is_transactional and header.has_producer_id else None

@@ -1,0 +1,363 @@
+"""`python -m benchmarks.groups`: consumer groups, offsets and transactions, Ottla beside Apache Kafka, in one run.
+
+Both sides have `group.initial.rebalance.delay.ms=0`; the rest are what `ottla up` and Apache Kafka set by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+
+from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
+from tests.oracle.apache_kafka import KafkaTools, OracleTimeout, OracleUnavailable
+from tests.oracle.ottla_node import OttlaFailed, ottla_command
+from tests.wire_client import WireClient
+
+from . import load, report, series, servers
+from .cases import Case, Metric, Sample
+from .load import LoadFailed
+from .members import ClassicMembers, ConsumerMembers
+from .runner import Result
+from .servers import SETTINGS, KafkaSide, OttlaSide, Side
+
+REPETITIONS = 3
+MEMBERS, PARTITIONS = 100, 1000
+CONSUMERS = 50
+MILLION = 1_000_000
+GROUPS = 1000
+"""Of a thousand offsets each, for the million."""
+
+_SETTINGS = {**SETTINGS, "group.initial.rebalance.delay.ms": "0"}
+_WAIT_S = 60
+
+
+# The first assignment.
+
+
+def _first_assignment(bootstrap: str, topic: str, group: str, protocol: str) -> float:
+    """Seconds from the first poll of a new consumer to its partitions."""
+    assigned: list[float] = []
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic], on_assign=lambda _consumer, _partitions: assigned.append(time.monotonic()))
+    began = time.monotonic()
+    while not assigned:
+        consumer.poll(0.01)
+        if time.monotonic() - began > _WAIT_S:
+            raise LoadFailed(f"no assignment after {_WAIT_S} s")
+    consumer.close()
+    return assigned[0] - began
+
+
+def _fresh(protocol: str) -> Case:
+    def measure(side: Side, _topic: str) -> Sample:
+        node = side.fresh()
+        node.spawn()
+        node.wait_ready()
+        try:
+            producer = Producer({"bootstrap.servers": node.bootstrap, "log_level": 0})
+            producer.produce("first", b"x")
+            producer.flush(_WAIT_S)
+            return Sample(values=(_first_assignment(node.bootstrap, "first", "first", protocol),))
+        finally:
+            node.stop()
+
+    return Case(
+        title=f"first assignment on a fresh node, {protocol} protocol",
+        metrics=(Metric(unit="s", better="less", bar=0.5),),
+        measure=measure,
+        partitions=0,
+        group="assignment",
+    )
+
+
+def _warm(protocol: str) -> Case:
+    def measure(side: Side, topic: str) -> Sample:
+        group = f"warm-{time.monotonic_ns()}"
+        return Sample(values=(_first_assignment(side.node.bootstrap, topic, group, protocol),))
+
+    return Case(
+        title=f"first assignment on a warm node, {protocol} protocol",
+        metrics=(Metric(unit="s", better="less", bar=0.5),),
+        measure=measure,
+        group="assignment",
+        times=3,
+    )
+
+
+# Rebalances.
+
+
+def _classic_rebalance(side: Side, topic: str) -> Sample:
+    """A group of a hundred is made, and then all of it joins again, a few times."""
+
+    async def run() -> float:
+        members = ClassicMembers(side.port, f"classic-{time.monotonic_ns()}", topic, MEMBERS, PARTITIONS)
+        try:
+            await members.stable()
+            return min([await members.stable() for _ in range(3)])
+        finally:
+            members.close()
+
+    return Sample(values=(asyncio.run(run()),))
+
+
+def _consumer_rebalance(side: Side, topic: str) -> Sample:
+    async def run() -> float:
+        members = ConsumerMembers(side.port, f"consumer-{time.monotonic_ns()}", topic, MEMBERS, PARTITIONS)
+        try:
+            return await members.stable()
+        finally:
+            members.close()
+
+    return Sample(values=(asyncio.run(run()),))
+
+
+# Offsets.
+
+
+def _commits(side: Side, topic: str) -> Sample:
+    before = servers.cpu_seconds(side.node.pid)
+    answer = load.run("commit", port=side.port, topic=topic, connections=CONSUMERS, seconds=2, group="commits")
+    return Sample(
+        values=(answer["requests_s"],),
+        server_cpu_s=servers.cpu_seconds(side.node.pid) - before,
+        client_cpu=answer["client_cpu"],
+    )
+
+
+def _first_commit(side: Side, topic: str) -> None:
+    """The coordinator is there, and has been asked before."""
+    _await_coordinator(side.node.bootstrap, topic)
+    load.run("commit", port=side.port, topic=topic, connections=CONSUMERS, seconds=2, group="commits")
+
+
+def _await_coordinator(bootstrap: str, topic: str) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "commits", "log_level": 0})
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            consumer.commit(offsets=[Place(topic, 0, 1)], asynchronous=False)
+            break
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+    consumer.close()
+
+
+def _load_million(side: Side, _topic: str) -> Sample:
+    """A node whose coordinator holds a million offsets is ended and started: until the last group's are told."""
+    node = side.fresh()
+    node.spawn()
+    node.wait_ready()
+    try:
+        wide = NewTopic("wide", num_partitions=PARTITIONS, replication_factor=1)
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
+        admin.create_topics([wide])["wide"].result(_WAIT_S)
+        _await_coordinator(node.bootstrap, "wide")
+        load.run(
+            "commit", timeout=300, port=node.port, topic="wide", connections=4, groups=GROUPS, partitions=PARTITIONS
+        )
+        node.stop()
+        began = time.monotonic()
+        node.spawn()
+        node.wait_ready()
+        for group in range(0, GROUPS, GROUPS // 100):
+            _await_offset(node.port, f"group-{group}")
+        took = time.monotonic() - began
+        return Sample(values=(took, servers.pss_bytes(node.pid) / 1e6))
+    finally:
+        node.stop()
+
+
+def _await_offset(port: int, group: str) -> None:
+    deadline = time.monotonic() + 2 * _WAIT_S
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    with WireClient(("127.0.0.1", port), timeout_s=_WAIT_S) as client:
+        while True:
+            found = client.call(request, OffsetFetchResponse, 9).groups[0]
+            if not found.error_code:
+                told = sum(len(topic.partitions) for topic in found.topics)
+                if told != PARTITIONS:
+                    raise LoadFailed(f"{told} offsets of {group} were found, not {PARTITIONS}")
+                return
+            if time.monotonic() > deadline:
+                raise LoadFailed(f"the offsets of {group} are not told: error {found.error_code}")
+            time.sleep(0.002)
+
+
+# Transactions.
+
+
+def _transactions(records: int) -> Case:
+    def measure(side: Side, topic: str) -> Sample:
+        producer = Producer(
+            {
+                "bootstrap.servers": side.node.bootstrap,
+                "transactional.id": f"bench-{time.monotonic_ns()}",
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(_WAIT_S)
+        count, began = 0, time.monotonic()
+        end = began + 3
+        while time.monotonic() < end:
+            producer.begin_transaction()
+            for _ in range(records):
+                producer.produce(topic, b"x" * 100, partition=0)
+            producer.commit_transaction(_WAIT_S)
+            count += 1
+        return Sample(values=(count / (time.monotonic() - began),))
+
+    return Case(
+        title=f"transactions of {records:,} records",
+        metrics=(Metric(unit="/s", bar=1.0),),
+        measure=measure,
+        group="transactions",
+    )
+
+
+def all_cases() -> list[Case]:
+    rebalance = (Metric(unit="s", better="less", bar=1.0),)
+    return [
+        *(_fresh(protocol) for protocol in ("classic", "consumer")),
+        *(_warm(protocol) for protocol in ("classic", "consumer")),
+        Case(
+            title=f"rebalance of {MEMBERS} members × {PARTITIONS:,} partitions, classic protocol",
+            metrics=rebalance,
+            measure=_classic_rebalance,
+            partitions=PARTITIONS,
+            group="rebalance",
+        ),
+        Case(
+            title=f"rebalance of {MEMBERS} members × {PARTITIONS:,} partitions, consumer protocol",
+            metrics=rebalance,
+            measure=_consumer_rebalance,
+            partitions=PARTITIONS,
+            group="rebalance",
+        ),
+        Case(
+            title=f"offset commits from {CONSUMERS} consumers",
+            metrics=(Metric(unit="/s", bar=1.0),),
+            measure=_commits,
+            prepare=_first_commit,
+            group="offsets",
+            times=2,
+        ),
+        *(_transactions(records) for records in (10, 1000)),
+        Case(
+            title="a coordinator with a million offsets",
+            metrics=(
+                Metric(name="from start to the last group's offsets", unit="s", better="less", bar=1.0),
+                Metric(name="memory (PSS)", unit="MB", better="less", bar=1.0),
+            ),
+            measure=_load_million,
+            partitions=0,
+            group="offsets",
+        ),
+    ]
+
+
+# Running.
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.groups", description="Groups and transactions, side by side.")
+    parser.add_argument(
+        "--only", metavar="PATTERN", help="only cases whose title holds PATTERN (a glob, or plain text)"
+    )
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help="runs of a line on each side")
+    parser.add_argument("--ottla", metavar="CMD", help="the command that starts Ottla (default: this environment's)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where groups-results.md and its plot go")
+    parser.add_argument("--list", action="store_true", help="print the titles of the cases and end")
+    return parser.parse_args(given)
+
+
+def warm_up(sides: Sequence[Side]) -> None:
+    """Long enough for a JVM to compile what is asked of it."""
+    for side in sides:
+        with side.topic("warm-up", 6) as topic:
+            _first_commit(side, topic)
+            for protocol in ("classic", "consumer"):
+                _first_assignment(side.node.bootstrap, topic, f"warm-up-{protocol}", protocol)
+            for records in (10, 1000):
+                _transactions(records).measure(side, topic)
+
+
+def run(options: argparse.Namespace, console: Console, scratch: Path) -> list[Result]:
+    command = shlex.split(options.ottla) if options.ottla else ottla_command()
+    with contextlib.ExitStack() as stack:
+        tools = stack.enter_context(KafkaTools())
+        sides = (
+            OttlaSide(scratch / "ottla", command, series.COMPILED, _SETTINGS),
+            KafkaSide(scratch / "kafka", tools, settings=_SETTINGS),
+        )
+        for side in sides:
+            stack.callback(side.end)
+        cases = series.chosen(all_cases(), options.only)
+        return series.run_series(cases, sides, options.repetitions, console, warm_up=lambda tick: warm_up(sides))
+
+
+def main(given: Sequence[str]) -> int:
+    options = arguments(given)
+    console = Console() if sys.stdout.isatty() else Console(width=180)
+    if options.list:
+        for case in series.chosen(all_cases(), options.only):
+            print(f"{case.group}: {case.title}")
+        return 0
+    output: Path = options.output or (load.CACHE if options.only else Path(__file__).parent)
+    output.mkdir(parents=True, exist_ok=True)
+    load.CACHE.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="groups-", dir=load.CACHE))
+    started = time.monotonic()
+    try:
+        results = run(options, console, scratch)
+    except (LoadFailed, OracleUnavailable, OracleTimeout, OttlaFailed) as failure:
+        console.print(f"the benchmarks could not run: {failure}", style="red", highlight=False)
+        return 2
+    finally:
+        servers.remove(scratch)
+    rows = report.all_rows(results)
+    names = ("Ottla", "Apache Kafka")
+    setting = report.Setting(names=names, repetitions=options.repetitions, data=load.CACHE, pure=False, ceiling={})
+    report.plot(rows, setting, output / "groups-results.svg")
+    facts = [
+        "One node a side, with `group.initial.rebalance.delay.ms=0`; else as `ottla up` and Apache Kafka set "
+        "themselves up (one partition of `__consumer_offsets` here, fifty there).",
+        "The first assignment is librdkafka's, from its first poll. The members of a rebalance are bare connections on "
+        "one event loop that join, sync and send heartbeats: a classic group of a hundred joins again as a whole (the "
+        "best of three such rounds a run); one of the new protocol begins with a hundred first heartbeats.",
+        "Offset commits are requests of one partition each, one in flight a consumer, each consumer in a group of its "
+        "own. Transactions are librdkafka's, 100 B a record, one after another.",
+    ]
+    page = report.markdown(rows, setting, "groups-results.svg", told=facts, made_by="make bench-groups")
+    (output / "groups-results.md").write_text(page)
+    console.print(report.table(rows, names))
+    console.print(f"{time.monotonic() - started:.0f} s; written to {output / 'groups-results.md'}", highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""ConsumerGroupDescribe (key 69): consumer groups, and what each member has and shall have (KIP-848)."""
+
+from __future__ import annotations
+
+from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
+from ottla.broker.authorized_operations import ON_GROUP
+from ottla.broker.context import Context
+from ottla.coordinator.group_shard import GroupShard
+from ottla.errors import ErrorCode, KafkaError
+from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
+
+
+def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    groups = [_described(context, group_id) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = ON_GROUP
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _described(context: Context, group_id: str) -> DescribedGroup:
+    services = context.services
+
+    def describe(shard: GroupShard, now_ms: int) -> DescribedGroup:
+        return shard.consumer.describe(group_id)
+
+    try:
+        if not services.image.features.levels.get(GROUP_VERSION, 0):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return services.groups.read(group_id, describe)
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)

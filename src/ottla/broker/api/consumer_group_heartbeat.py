@@ -1,0 +1,49 @@
+"""ConsumerGroupHeartbeat (key 68): join, stay in, or leave a consumer group; be told of partitions (KIP-848)."""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+
+from ottla.broker.context import Context
+from ottla.broker.promise import Promise
+from ottla.coordinator.consumer import Sender
+from ottla.coordinator.consumer.checks import check_heartbeat
+from ottla.coordinator.group_shard import GroupShard
+from ottla.coordinator.outcome import Outcome
+from ottla.errors import ErrorCode, KafkaError
+from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+
+GROUP_VERSION = "group.version"
+
+
+def handle(
+    context: Context, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
+    services = context.services
+    if not services.image.features.levels.get(GROUP_VERSION, 0):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        check_heartbeat(request, context.api_version, services.config)
+    except KafkaError as error:
+        return _refused(error)
+    sender = Sender(
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",
+        fresh_id=str(uuid.UUID(int=services.random.getrandbits(128), version=4)),
+    )
+    return services.groups.write(request.group_id, partial(_heartbeat, request, sender)).otherwise(_refused)
+
+
+def _heartbeat(
+    request: ConsumerGroupHeartbeatRequest,
+    sender: Sender,
+    shard: GroupShard,
+    now_ms: int,
+) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    return shard.consumer.heartbeat(request, sender, now_ms)
+
+
+def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

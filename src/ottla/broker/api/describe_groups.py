@@ -1,0 +1,30 @@
+"""DescribeGroups (key 15): classic groups with their members, and what the leader assigned to each."""
+
+from __future__ import annotations
+
+from ottla.broker.authorized_operations import ON_GROUP
+from ottla.broker.context import Context
+from ottla.coordinator.offsets.listing import describe_groups
+from ottla.errors import KafkaError
+from ottla.wire.messages.describe_groups_request import DescribeGroupsRequest
+from ottla.wire.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
+
+
+def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    described = [_describe(context, group_id) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in described:
+            if not group.error_code:
+                group.authorized_operations = ON_GROUP
+    return DescribeGroupsResponse(groups=described)
+
+
+def _describe(context: Context, group_id: str) -> DescribedGroup:
+    version = context.api_version
+    try:
+        (described,) = context.services.groups.read(
+            group_id, lambda shard, _: describe_groups(shard, (group_id,), version)
+        )
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code)
+    return described

@@ -1,0 +1,43 @@
+"""DescribeTransactions (key 65): where the transactions of some ids stand (KIP-664)."""
+
+from __future__ import annotations
+
+from ottla.broker.context import Context
+from ottla.errors import ErrorCode, KafkaError
+from ottla.wire.messages.describe_transactions_request import DescribeTransactionsRequest
+from ottla.wire.messages.describe_transactions_response import (
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+
+def handle(context: Context, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(context, name) for name in request.transactional_ids]
+    )
+
+
+def _describe(context: Context, transactional_id: str) -> TransactionState:
+    try:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        transaction = context.services.transactions.read(
+            transactional_id, lambda shard, now_ms: shard.describe(transactional_id)
+        )
+        if transaction is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    except KafkaError as error:
+        return TransactionState(error_code=error.code, transactional_id=transactional_id)
+    topics: dict[str, TopicData] = {}
+    for topic, index in sorted(transaction.partitions):
+        topics.setdefault(topic, TopicData(topic=topic)).partitions.append(index)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.title,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=list(topics.values()),
+    )

@@ -1,0 +1,132 @@
+"""Bringing a shard up: its partition is read from the first record to the last, a little in each turn of the loop.
+
+What lies above the high watermark is replayed too: this node leads, so nobody will take it back, and it becomes
+committed in time. A batch of a transaction is replayed as its producer's, and its fate by the marker that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.broker.coordinators.served import ServedShard
+from ottla.coordinator.shard import Shard
+from ottla.errors import KafkaError, Malformed
+from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from ottla.records import BatchHeader, batches, iterate, read_end_txn_marker
+from ottla.records.records import keys_and_values
+from ottla.runtime import DiskError
+
+if TYPE_CHECKING:
+    from ottla.broker.coordinators.runtime import CoordinatorRuntime
+
+_log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=Shard)
+
+TURN_S_MAX = 0.004
+"""For how long loading may keep the loop."""
+_RECORDS_BETWEEN_LOOKS = 128
+
+
+async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
+    """Returns when the shard is active, failed, or closed meanwhile."""
+    partition = served.partition
+    began_s = runtime.services.clock.monotonic()
+    try:
+        records = await _replay(runtime, served)
+    except DiskError as error:
+        runtime.services.replicas.fail(partition, error)
+        return
+    except (KafkaError, Malformed) as error:
+        _log.error("%s cannot be loaded, and is not served: %s", partition.topic_partition, error)
+        served.fail()
+        return
+    if not served.closed:
+        took_s = runtime.services.clock.monotonic() - began_s
+        _log.info("%s has been loaded: %d records in %.2f s", partition.topic_partition, records, took_s)
+        served.on_loaded()
+
+
+async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int:
+    """To the end of the log; how many records there were."""
+    log, offload = served.partition.log, runtime.services.offload
+    offset = log.log_start_offset
+    turn = _Turn(runtime)
+    while not served.closed and offset < log.log_end_offset:
+        span = log.read(max(offset, log.log_start_offset), max_bytes=runtime.load_bytes, upper_bound=log.log_end_offset)
+        if span is None:
+            break
+        data = await offload.run(lambda span=span: span.file.read(span.position, span.size))  # type: ignore[misc]
+        turn.begin()
+        before = offset
+        for header, batch in batches(memoryview(data)):
+            if served.closed:
+                return turn.records
+            if header.next_offset > offset:
+                await _replay_batch(runtime, served, header, batch, turn)
+                offset = header.next_offset
+        if offset == before:
+            raise Malformed(f"no batch follows offset {offset}")
+    return turn.records
+
+
+class _Turn:
+    """How much of the loop's turn is left to loading."""
+
+    __slots__ = ("_clock", "_looked_at", "_until_s", "records")
+
+    def __init__(self, runtime: CoordinatorRuntime[S]) -> None:
+        self._clock = runtime.services.clock
+        self._until_s = 0.0
+        self.records = self._looked_at = 0
+
+    def begin(self) -> None:
+        self._until_s = self._clock.monotonic() + TURN_S_MAX
+
+    @property
+    def due(self) -> bool:
+        """Is it time to look at the clock?"""
+        return self.records - self._looked_at >= _RECORDS_BETWEEN_LOOKS
+
+    async def rest(self) -> None:
+        """Let others have their turn, if this one has taken long enough."""
+        self._looked_at = self.records
+        if self._clock.monotonic() >= self._until_s:
+            await asyncio.sleep(0)
+            self.begin()
+
+
+async def _replay_batch(
+    runtime: CoordinatorRuntime[S], served: ServedShard[S], header: BatchHeader, batch: memoryview, turn: _Turn
+) -> None:
+    shard, log = served.shard, served.partition.log
+    timeline = shard.timeline
+    timeline.commit(log.high_watermark)
+    timeline.loading = header.next_offset <= log.high_watermark and not timeline.pending
+    turn.records += header.record_count
+    if header.is_control:
+        for control in iterate(batch):
+            marker = read_end_txn_marker(control)
+            if marker is not None:
+                timeline.begin(control.offset)
+                shard.replay_marker(header.producer_id, header.producer_epoch, marker.commit)
+        return
+    producer_id, producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    if header.is_transactional:
+        producer_id, producer_epoch = header.producer_id, header.producer_epoch
+    decode, replay, base_offset = runtime.kinds.decode, shard.replay, header.base_offset
+    for replayed, (offset_delta, key, value) in enumerate(keys_and_values(batch, header), 1):
+        if key is None:
+            raise Malformed(f"the record at offset {base_offset + offset_delta} has no key")
+        record = decode(key, value)
+        if record is not None:  # Otherwise it is of a release that knows more than this one.
+            timeline.offset = base_offset + offset_delta
+            replay(record, producer_id, producer_epoch)
+        if not replayed % _RECORDS_BETWEEN_LOOKS:
+            await turn.rest()
+            if served.closed:
+                return
+    if turn.due:
+        await turn.rest()

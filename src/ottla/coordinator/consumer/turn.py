@@ -1,0 +1,32 @@
+"""What one request or timer brings about, gathered while it is thought through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ottla.coordinator.outcome import AnyEffect, CancelTimer, Outcome, SetTimer
+from ottla.coordinator.stored import StoredRecord
+
+R = TypeVar("R")
+
+PART = "consumer"
+SESSION, REBALANCE, JOIN, SYNC, REGEX = "session", "rebalance", "join", "sync", "regex"
+"""The kinds of timer: a member that is not heard of; that does not give up partitions; a classic one that does not join
+again, or does not ask for its assignment; and a group's regular expressions."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    now_ms: int
+    records: list[StoredRecord] = field(default_factory=list)
+    effects: list[AnyEffect] = field(default_factory=list)
+
+    def set_timer(self, kind: str, group_id: str, member_id: str, delay_ms: int) -> None:
+        self.effects.append(SetTimer(key=(PART, kind, group_id, member_id), delay_ms=delay_ms))
+
+    def cancel_timer(self, kind: str, group_id: str, member_id: str) -> None:
+        self.effects.append(CancelTimer(key=(PART, kind, group_id, member_id)))
+
+    def outcome(self, response: R | None = None) -> Outcome[R]:
+        return Outcome(response=response, records=self.records, effects=self.effects)

@@ -1,0 +1,108 @@
+"""Offsets that are taken back: by an administrator, with their group, or with their topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ottla.coordinator.groups import GroupDirectory
+from ottla.coordinator.offsets.codec import decode_value, encode_key
+from ottla.coordinator.offsets.state import OffsetState
+from ottla.coordinator.offsets.table import OffsetTable, value_of
+from ottla.coordinator.outcome import AnyEffect, Outcome
+from ottla.coordinator.stored import AnyRecord, EncodedRecord
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID, Uuid
+from ottla.wire.messages.delete_groups_response import DeletableGroupResult
+from ottla.wire.messages.offset_delete_request import OffsetDeleteRequest
+from ottla.wire.messages.offset_delete_response import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def tombstone(group_id: str, topic: str, partition: int) -> EncodedRecord:
+    return EncodedRecord(encode_key(group_id, topic, partition), None, (group_id, topic, partition))
+
+
+def delete_offsets(
+    state: OffsetState, groups: GroupDirectory, request: OffsetDeleteRequest
+) -> Outcome[OffsetDeleteResponse]:
+    """Staged offsets go too. Raises `KafkaError` for the whole request."""
+    group_id = request.group_id
+    group = groups.group(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+    group.check_offset_delete()
+    response = OffsetDeleteResponse()
+    records: list[AnyRecord] = []
+    for topic in request.topics:
+        name = topic.name
+        subscribed = group.is_subscribed_to(name)
+        answer = OffsetDeleteResponseTopic(name=name)
+        response.topics.append(answer)
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            result = OffsetDeleteResponsePartition(partition_index=index)
+            answer.partitions.append(result)
+            if subscribed:
+                result.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif state.table.get(group_id, name, index) is not None or state.is_staged(group_id, name, index):
+                records.append(tombstone(group_id, name, index))
+    return Outcome(response, records)
+
+
+def delete_groups(
+    state: OffsetState, groups: GroupDirectory, group_ids: Iterable[str]
+) -> Outcome[list[DeletableGroupResult]]:
+    """Each group that may go, with its offsets."""
+    results: list[DeletableGroupResult] = []
+    records: list[AnyRecord] = []
+    effects: list[AnyEffect] = []
+    for group_id in dict.fromkeys(group_ids):
+        result = DeletableGroupResult(group_id=group_id)
+        results.append(result)
+        group = groups.group(group_id)
+        try:
+            if group is None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            group.check_delete()
+        except KafkaError as error:
+            result.error_code = error.code
+            continue
+        records.extend(_tombstones_of_group(state, group_id))
+        records.extend(group.tombstones())
+        effects.extend(group.on_deleted())
+    return Outcome(results, records, effects, atomic=False)
+
+
+def _tombstones_of_group(state: OffsetState, group_id: str) -> list[EncodedRecord]:
+    places = {
+        (topic, partition): None
+        for topic, partitions in state.table.topics(group_id).items()
+        for partition in partitions
+    }
+    places.update((place, None) for place in state.staged_places(group_id))
+    return [tombstone(group_id, topic, partition) for topic, partition in places]
+
+
+def tombstones_of_topics(state: OffsetState, deleted: Mapping[str, Uuid]) -> list[AnyRecord]:
+    """Of the offsets, in force or staged, of topics that are gone: name → the id that it had.
+
+    A topic of the same name may exist again, and have offsets of its own.
+    """
+    records: dict[tuple[str, str, int], AnyRecord] = {}
+    for table in (state.table, *state.staged_tables()):
+        for group_id in table.group_ids():
+            for place in _places_of_topics(table, group_id, deleted):
+                records[place] = tombstone(*place)
+    return list(records.values())
+
+
+def _places_of_topics(table: OffsetTable, group_id: str, deleted: Mapping[str, Uuid]) -> Iterable[tuple[str, str, int]]:
+    topics = table.topics(group_id)
+    # Few topics are deleted at once, and a group has few.
+    for name in topics.keys() & deleted.keys() if len(deleted) > len(topics) else deleted:
+        for partition, kept in topics.get(name, {}).items():
+            if decode_value(value_of(kept)).topic_id in (ZERO_UUID, deleted[name]):
+                yield group_id, name, partition

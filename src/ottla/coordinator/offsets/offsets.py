@@ -1,0 +1,109 @@
+"""`Offsets`: the part itself. See the package for what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ottla.coordinator.groups import Group, Shared
+from ottla.coordinator.offsets import deletion, fetches
+from ottla.coordinator.offsets.commits import Commits
+from ottla.coordinator.offsets.expiry import TIMER, Expiry
+from ottla.coordinator.offsets.simple_group import SimpleGroup
+from ottla.coordinator.offsets.state import OffsetState
+from ottla.coordinator.outcome import Outcome
+from ottla.coordinator.stored import AnyRecord, EncodedRecord
+from ottla.errors import ErrorCode
+from ottla.metadata.images import MetadataImage, TopicsImage
+from ottla.wire.messages.delete_groups_response import DeletableGroupResult
+from ottla.wire.messages.offset_commit_request import OffsetCommitRequest
+from ottla.wire.messages.offset_commit_response import OffsetCommitResponse
+from ottla.wire.messages.offset_delete_request import OffsetDeleteRequest
+from ottla.wire.messages.offset_delete_response import OffsetDeleteResponse
+from ottla.wire.messages.offset_fetch_request import OffsetFetchRequestGroup
+from ottla.wire.messages.offset_fetch_response import OffsetFetchResponseGroup
+from ottla.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+
+
+class Offsets:
+    """A part of `GroupShard`."""
+
+    __slots__ = ("_commits", "_expiry", "_shared", "_topics", "state")
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.state = OffsetState(shared.timeline)
+        self._commits = Commits(shared)
+        self._expiry = Expiry(shared, self.state)
+        self._topics: TopicsImage | None = None
+        """Those that existed when we last looked."""
+
+    # Requests.
+
+    def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome[OffsetCommitResponse]:
+        return self._commits.commit(request, api_version, now_ms)
+
+    def commit_transactional(
+        self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int
+    ) -> Outcome[TxnOffsetCommitResponse]:
+        return self._commits.commit_transactional(request, api_version, now_ms)
+
+    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
+        return fetches.fetch(self.state, self._shared.groups, request, require_stable)
+
+    def delete(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
+        return deletion.delete_offsets(self.state, self._shared.groups, request)
+
+    def delete_groups(self, group_ids: Iterable[str]) -> Outcome[list[DeletableGroupResult]]:
+        return deletion.delete_groups(self.state, self._shared.groups, group_ids)
+
+    # Groups that have offsets and nothing else.
+
+    def group(self, group_id: str) -> Group | None:
+        state = self.state
+        return SimpleGroup(group_id) if group_id in state.table or state.has_staged(group_id) else None
+
+    def groups(self) -> Iterator[Group]:
+        """Those that no other part has, and that are committed."""
+        state = self.state
+        for group_id in dict.fromkeys((*state.table.group_ids(), *state.staged_group_ids())):
+            if state.table.is_committed(group_id) or state.is_staging_committed(group_id):
+                group = self._shared.groups.group(group_id)
+                if isinstance(group, SimpleGroup):
+                    yield group
+
+    def on_group_tombstone(self, group_id: str) -> None:
+        """A record took back the group, of whatever kind it was."""
+        self.state.table.forget(group_id)
+
+    # Records.
+
+    def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None:
+        assert type(record) is EncodedRecord, "offsets are not decoded on their way here"
+        self.state.replay(record, producer_id)
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        self.state.replay_marker(producer_id, commit)
+
+    # Facts.
+
+    def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+        self._topics = image.topics
+        self.state.table.forget_empty()
+        return Outcome(effects=[self._expiry.begin()])
+
+    def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+        before, self._topics = self._topics, image.topics
+        if before is None:
+            return Outcome()
+        deleted = {topic.name: topic.topic_id for topic in before.by_id.values_missing_in(image.topics.by_id)}
+        if not deleted:
+            return Outcome()
+        return Outcome(records=deletion.tombstones_of_topics(self.state, deleted), atomic=False)
+
+    def on_timer(self, key: tuple[str, ...], now_ms: int) -> Outcome[None]:
+        assert key == TIMER
+        return self._expiry.on_timer(now_ms)
+
+    def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]:
+        raise AssertionError("no write of offsets asks how it ended")

@@ -1,0 +1,191 @@
+"""Offsets by group, topic and partition, in as few objects as can be.
+
+What is kept of a partition is one `bytes`: where in the log the record lies, and its value as it lies there. It is read
+when somebody asks. So a million offsets load without being decoded, and cost about as much as their records.
+
+The table lives on the shard's timeline as a `TimelineMap` does: what was changed and is not committed can be undone,
+and is not seen by readers of committed state. A group comes with its first offset. When its last one is removed it
+stays, without topics, until it is forgotten, so its coming and going are changes of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, cast
+
+from ottla.coordinator.timeline import Reversible, Timeline
+
+_OFFSET = Struct(">q")
+
+Partitions = dict[int, bytes]
+Topics = dict[str, Partitions]
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
+Change = Place | str
+"""Where an offset changed; or a group that came or went."""
+
+_NO_TOPICS: Final[Topics] = {}
+_NO_PARTITIONS: Final[Partitions] = {}
+_PRESENT = b""
+
+
+def keep(record_offset: int, value: bytes) -> bytes:
+    """What the table keeps of a record."""
+    return _OFFSET.pack(record_offset) + value
+
+
+def record_offset_of(kept: bytes) -> int:
+    offset: int = _OFFSET.unpack_from(kept)[0]
+    return offset
+
+
+def value_of(kept: bytes) -> bytes:
+    return kept[_OFFSET.size :]
+
+
+class OffsetTable:
+    """Reads see the newest state, except those that say `committed`. What they hand out is not to be changed."""
+
+    __slots__ = ("_before", "_groups", "_timeline")
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._groups: dict[str, Topics] = {}
+        self._before: dict[Change, list[bytes | None]] = {}
+        """What each changed place held, before its oldest change that is not committed, and before each since. Of a
+        group: None if it was not there."""
+
+    # The newest state.
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def group_ids(self) -> list[str]:
+        return list(self._groups)
+
+    def topics(self, group_id: str) -> Topics:
+        return self._groups.get(group_id, _NO_TOPICS)
+
+    def get(self, group_id: str, topic: str, partition: int) -> bytes | None:
+        return self._groups.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS).get(partition)
+
+    def places(self) -> Iterator[Place]:
+        for group_id, topics in self._groups.items():
+            for topic, partitions in topics.items():
+                for partition in partitions:
+                    yield group_id, topic, partition
+
+    def put(self, place: Place, kept: bytes) -> None:
+        group_id, topic, partition = place
+        topics = self._groups.get(group_id)
+        partitions = None if topics is None else topics.get(topic)
+        if partitions is None:
+            partitions = self.partitions_to_fill(group_id, topic)
+        if not self._timeline.loading:
+            self._remember(place, partitions.get(partition))
+        partitions[partition] = kept
+
+    def partitions_to_fill(self, group_id: str, topic: str) -> Partitions:
+        """While loading, whoever puts many offsets of one topic may put them here."""
+        topics = self._groups.get(group_id)
+        if topics is None:
+            if not self._timeline.loading:
+                self._remember(group_id, None)
+            topics = self._groups[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            # Thousands of groups name the same few topics.
+            partitions = topics[sys.intern(topic)] = {}
+        return partitions
+
+    def remove(self, group_id: str, topic: str, partition: int) -> bytes | None:
+        """Remove the offset, if it is there."""
+        topics = self._groups.get(group_id, _NO_TOPICS)
+        partitions = topics.get(topic, _NO_PARTITIONS)
+        if partition not in partitions:
+            return None
+        if not self._timeline.loading:
+            self._remember((group_id, topic, partition), partitions[partition])
+        removed = partitions.pop(partition)
+        if not partitions:
+            del topics[topic]
+        return removed
+
+    def forget(self, group_id: str) -> None:
+        """Drop the group if it has no offset left."""
+        if not self._groups.get(group_id, True):
+            if not self._timeline.loading:
+                self._remember(group_id, _PRESENT)
+            del self._groups[group_id]
+
+    def forget_empty(self) -> None:
+        """Drop every group that has no offset left."""
+        for group_id in [group_id for group_id, topics in self._groups.items() if not topics]:
+            self.forget(group_id)
+
+    # The committed state.
+
+    def committed(self, group_id: str, topic: str, partition: int) -> bytes | None:
+        if self._before:
+            before = self._before.get((group_id, topic, partition))
+            if before is not None:
+                return before[0]
+        return self.get(group_id, topic, partition)
+
+    def is_committed(self, group_id: str) -> bool:
+        """Is the group there?"""
+        before = self._before.get(group_id)
+        return group_id in self._groups if before is None else before[0] is not None
+
+    def committed_topics(self, group_id: str) -> Topics:
+        if not self._before:
+            return self.topics(group_id)
+        found = {topic: dict(partitions) for topic, partitions in self.topics(group_id).items()}
+        for place, before in self._before.items():
+            if isinstance(place, str) or place[0] != group_id:
+                continue
+            _, topic, partition = place
+            if before[0] is not None:
+                found.setdefault(topic, {})[partition] = before[0]
+            elif topic in found:
+                found[topic].pop(partition, None)
+        return {topic: partitions for topic, partitions in found.items() if partitions}
+
+    # Going back, by the timeline.
+
+    def _remember(self, change: Change, value: bytes | None) -> None:
+        before = self._before.get(change)
+        if before is None:
+            self._before[change] = [value]
+        else:
+            before.append(value)
+        self._timeline.note(cast("Reversible", self), change)
+
+    def undo(self, change: Change) -> None:
+        before = self._before[change]
+        value = before.pop()
+        if not before:
+            del self._before[change]
+        if isinstance(change, str):
+            if value is None:
+                assert not self._groups.pop(change), "a group goes before its offsets"
+            else:
+                self._groups[change] = {}
+            return
+        group_id, topic, partition = change
+        topics = self._groups[group_id]
+        if value is not None:
+            topics.setdefault(topic, {})[partition] = value
+            return
+        partitions = topics[topic]
+        del partitions[partition]
+        if not partitions:
+            del topics[topic]
+
+    def settle(self, change: Change) -> None:
+        before = self._before[change]
+        del before[0]
+        if not before:
+            del self._before[change]

@@ -1,0 +1,673 @@
+"""The driver of coordinators, with a shard that is easy to see through: what is answered when, and what is undone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from ottla.broker.coordinators import loading, served
+from ottla.broker.promise import Promise
+from ottla.coordinator.outcome import Answer, CancelTimer, Outcome, SetTimer
+from ottla.errors import ErrorCode, KafkaError
+from ottla.records import BatchBuilder, BatchHeader, CompressionType, batches
+from ottla.runtime import DiskError
+from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+from ottla.wire.messages.delete_topics_request import DeleteTopicsRequest
+from ottla.wire.messages.delete_topics_response import DeleteTopicsResponse
+from tests.coordinator.toy import KINDS, Play, Ring, Told, Toy, play, record
+from tests.log.faulty_disk import Operation
+from tests.seams.test_maintenance import until
+
+R = TypeVar("R")
+NAME = "a"
+
+
+def code(promise: Promise[R]) -> ErrorCode | None:
+    """What the promise failed with; None if it was kept. It must be settled."""
+    try:
+        promise.result()
+    except KafkaError as error:
+        return error.code
+    return None
+
+
+async def turn() -> None:
+    """One turn of the loop: what was gathered is appended."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def headers(it: Play) -> list[BatchHeader]:
+    log = it.partition.log
+    found: list[BatchHeader] = []
+    offset = log.log_start_offset
+    while (span := log.read(offset, max_bytes=1 << 20, upper_bound=log.log_end_offset)) is not None:
+        found += [header for header, _ in batches(memoryview(span.file.read(span.position, span.size)))]
+        offset = found[-1].next_offset
+    return found
+
+
+def setting(name: str, number: int) -> Callable[[Toy, int], Outcome[int]]:
+    return lambda toy, now_ms: toy.set(name, number)
+
+
+def adding(number: int) -> Callable[[Toy, int], Outcome[int]]:
+    return lambda toy, now_ms: toy.add(NAME, number)
+
+
+async def loaded(it: Play) -> None:
+    await until(lambda: "loaded" in it.toy.heard)
+
+
+# Writing and answering.
+
+
+async def test_a_write_is_answered_when_its_record_is_committed() -> None:
+    async with play() as it:
+        promise = it.runtime.write(NAME, setting(NAME, 7))
+        assert not promise.done
+        assert await promise == 7
+        assert it.partition.log.high_watermark == 1
+        assert it.toy.committed() == {NAME: 7}
+
+
+async def test_the_writes_of_one_turn_lie_in_one_batch() -> None:
+    async with play() as it:
+        promises = [it.runtime.write(NAME, setting(f"n{number}", number)) for number in range(5)]
+        assert [await promise for promise in promises] == [0, 1, 2, 3, 4]
+        await it.runtime.write(NAME, setting("next turn", 5))
+        assert [header.record_count for header in headers(it)] == [5, 1]
+
+
+async def test_a_request_sees_what_the_one_before_it_wrote_though_neither_is_committed() -> None:
+    async with play() as it:
+        it.lead_two()
+        first = it.runtime.write(NAME, adding(1))
+        await turn()
+        second = it.runtime.write(NAME, adding(1))
+        await turn()
+        assert (first.done, second.done) == (False, False)
+        it.replicate()
+        assert (first.result(), second.result()) == (1, 2)
+
+
+async def test_answers_leave_as_far_as_the_high_watermark_has_come() -> None:
+    async with play() as it:
+        it.lead_two()
+        promises: list[Promise[int]] = []
+        for _ in range(3):
+            promises.append(it.runtime.write(NAME, adding(1)))
+            await turn()
+        for replicated in range(3):
+            it.replicate(replicated + 1)
+            assert [promise.done for promise in promises] == [number <= replicated for number in range(3)]
+
+
+async def test_a_committed_read_does_not_see_speculation() -> None:
+    async with play() as it:
+        it.lead_two()
+        it.runtime.write(NAME, setting(NAME, 1))
+        await turn()
+        assert it.runtime.read(NAME, lambda toy, now_ms: (toy.state(), toy.committed())) == ({NAME: 1}, {})
+        it.replicate()
+        assert it.runtime.read(NAME, lambda toy, now_ms: toy.committed()) == {NAME: 1}
+
+
+async def test_an_outcome_without_records_waits_for_what_it_may_tell_of() -> None:
+    async with play() as it:
+        it.lead_two()
+        it.runtime.write(NAME, setting(NAME, 1))
+        in_the_same_turn = it.runtime.write(NAME, lambda toy, now_ms: Outcome(toy.numbers[NAME]))
+        await turn()
+        in_the_next = it.runtime.write(NAME, lambda toy, now_ms: Outcome(toy.numbers[NAME]))
+        await turn()
+        assert not in_the_same_turn.done
+        assert not in_the_next.done
+        it.replicate()
+        assert (in_the_same_turn.result(), in_the_next.result()) == (1, 1)
+
+
+async def test_an_outcome_without_records_is_answered_at_once_when_all_is_committed() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        promise: Promise[str] = it.runtime.write(NAME, lambda toy, now_ms: Outcome("nothing to write"))
+        assert promise.result() == "nothing to write"
+
+
+async def test_a_refusal_writes_nothing_and_waits_for_nothing() -> None:
+    async with play() as it:
+        it.lead_two()
+        it.runtime.write(NAME, setting(NAME, 1))
+
+        def refuse(toy: Toy, now_ms: int) -> Outcome[int]:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+        assert code(it.runtime.write(NAME, refuse)) == ErrorCode.ILLEGAL_GENERATION
+        assert code(it.runtime.write_waiting(NAME, lambda toy, token, now_ms: refuse(toy, now_ms))) is not None
+        await turn()
+        assert it.partition.log.log_end_offset == 1
+
+
+async def test_whoever_is_answered_may_at_once_ask_again() -> None:
+    async with play() as it:
+        it.lead_two()
+        more: list[Promise[int]] = []
+        first = it.runtime.write(NAME, adding(1))
+        first.when_done(lambda promise: more.append(it.runtime.write(NAME, adding(1))))
+        second = it.runtime.write(NAME, adding(1))
+        await turn()
+        it.replicate()
+        assert second.result() == 2
+        await turn()
+        it.replicate()
+        assert more[0].result() == 3
+
+
+# What cannot be written.
+
+
+async def test_an_append_that_is_refused_is_undone() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        it.partition.min_isr = 2
+        it.lead(isr=(1,), replicas=(1, 2))
+        await loaded(it)
+        promises = [it.runtime.write(NAME, adding(1)) for _ in range(3)]
+        assert it.toy.state() == {NAME: 4}
+        await turn()
+        assert [code(promise) for promise in promises] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
+        assert it.toy.state() == {NAME: 1}
+        assert it.partition.log.log_end_offset == 1
+
+
+async def test_what_was_appended_before_a_refused_batch_stays() -> None:
+    async with play() as it:
+        it.partition.min_isr = 2
+        it.lead_two()
+        first = it.runtime.write(NAME, adding(1))
+        await turn()
+        # The follower falls behind, and is taken out of the in-sync set.
+        image = it.partition.image
+        alone = type(image)((1, 2), (1,), 1, image.leader_epoch, image.partition_epoch + 1, ())
+        it.it.node.services.replicas.on_partition_changed(it.partition, alone)
+        second = it.runtime.write(NAME, adding(1))
+        await turn()
+        assert code(second) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not first.done
+        assert it.toy.state() == {NAME: 1}
+        both = type(image)((1, 2), (1, 2), 1, image.leader_epoch, image.partition_epoch + 2, ())
+        it.it.node.services.replicas.on_partition_changed(it.partition, both)
+        third = it.runtime.write(NAME, adding(10))
+        await turn()
+        it.replicate()
+        assert (first.result(), third.result()) == (1, 11)
+
+
+async def test_a_disk_that_fails_takes_the_coordinator_with_it() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+
+        def refuse(operation: Operation) -> None:
+            if operation.kind == "write" and "t-0" in operation.path:
+                raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is broken")
+
+        it.it.disk.hook = refuse
+        promise = it.runtime.write(NAME, setting(NAME, 2))
+        await turn()
+        assert code(promise) == ErrorCode.NOT_COORDINATOR
+        assert it.unloaded == [0]
+        assert code(it.runtime.write(NAME, setting(NAME, 3))) == ErrorCode.NOT_COORDINATOR
+        it.it.disk.hook = None
+
+
+async def test_an_outcome_larger_than_a_batch_is_refused_whole() -> None:
+    async with play() as it:
+        limit = it.partition.rules.max_message_bytes
+        too_large = [record("x" * 1000, number) for number in range(limit // 1000)]
+        promise: Promise[None] = it.runtime.write(NAME, lambda toy, now_ms: Outcome(None, list(too_large)))
+        assert code(promise) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert it.toy.state() == {}
+        assert await it.runtime.write(NAME, setting(NAME, 1)) == 1
+
+
+async def test_an_outcome_that_need_not_be_atomic_spreads_over_batches() -> None:
+    async with play() as it:
+        limit = it.partition.rules.max_message_bytes
+        many = [record(f"{number:x<1000}", number) for number in range(3 * limit // 1000)]
+        promise: Promise[str] = it.runtime.write(NAME, lambda toy, now_ms: Outcome("done", list(many), atomic=False))
+        assert await promise == "done"
+        assert len(it.toy.committed()) == len(many)
+        assert len(headers(it)) > 3
+        assert all(header.size <= limit for header in headers(it))
+
+
+async def test_a_batch_that_is_full_is_appended_before_the_turn_ends() -> None:
+    async with play() as it:
+        size = it.partition.rules.max_message_bytes // 3
+        promises = [it.runtime.write(NAME, setting(f"{number}" * size, number)) for number in range(5)]
+        assert [await promise for promise in promises] == [0, 1, 2, 3, 4]
+        assert [header.record_count for header in headers(it)] == [2, 2, 1]
+
+
+async def test_a_commit_that_takes_too_long_is_told_so_and_may_yet_happen() -> None:
+    async with play(timeout_ms=20) as it:
+        it.lead_two()
+        ring = it.runtime.write(NAME, lambda toy, now_ms: toy.set(NAME, 1, effects=[Ring("bell")], tag="t"))
+        await turn()
+        with pytest.raises(KafkaError) as refused:
+            await ring
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert ("t", ErrorCode.COORDINATOR_NOT_AVAILABLE) in it.toy.heard
+        late: Promise[str] = it.runtime.write(NAME, lambda toy, now_ms: Outcome("waits for the same record"))
+        assert not late.done
+        it.replicate()
+        assert late.result() == "waits for the same record"
+        assert it.toy.committed() == {NAME: 1}
+        assert [effect for _, _, effect in it.rung] == [Ring("bell")]
+
+
+async def test_a_record_that_somebody_else_wrote_makes_the_shard_read_its_log_again() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        promise = it.runtime.write(NAME, setting(NAME, 2))
+        builder = BatchBuilder()
+        builder.append(it.it.clock.wall_ms(), *KINDS.encode(record(NAME, 3)))
+        it.it.node.services.replicas.produce(it.partition, memoryview(builder.build()), -1, 12)
+        await turn()
+        assert code(promise) == ErrorCode.NOT_COORDINATOR
+        assert len(it.made) == 2
+        await loaded(it)
+        assert it.toy.committed() == {NAME: 3}
+
+
+# Losing and winning the leadership.
+
+
+async def test_all_who_wait_hear_of_a_lost_leadership() -> None:
+    async with play() as it:
+        it.lead_two()
+        appended = it.runtime.write(NAME, setting(NAME, 1))
+        await turn()
+        waiting: Promise[Told] = it.runtime.write_waiting(NAME, lambda toy, token, now_ms: Outcome())
+        gathered = it.runtime.write(NAME, setting(NAME, 2))
+        it.resign()
+        assert [code(appended), code(waiting), code(gathered)] == [ErrorCode.NOT_COORDINATOR] * 3
+        assert it.unloaded == [0, 0]  # Once when the second replica came, and once now.
+        assert code(it.runtime.write(NAME, setting(NAME, 3))) == ErrorCode.NOT_COORDINATOR
+        with pytest.raises(KafkaError):
+            it.runtime.read(NAME, lambda toy, now_ms: toy.state())
+        await turn()
+        assert it.partition.log.log_end_offset == 1
+
+
+async def test_a_new_leadership_begins_with_what_the_log_holds() -> None:
+    async with play() as it:
+        for number in range(5):
+            await it.runtime.write(NAME, setting(f"n{number}", number))
+        before = it.toy
+        it.resign()
+        it.lead()
+        await loaded(it)
+        assert it.toy is not before
+        assert it.toy.committed() == before.committed() == {f"n{number}": number for number in range(5)}
+        assert it.toy.leader_epoch == it.partition.image.leader_epoch
+        assert await it.runtime.write(NAME, setting("n5", 5)) == 5
+
+
+async def test_a_leadership_lost_while_it_loads_ends_the_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "TURN_S_MAX", 0.0)
+    async with play() as it:
+        await it.runtime.write(
+            NAME, lambda toy, now_ms: Outcome(0, [record(f"n{number}", number) for number in range(1000)])
+        )
+        it.lead()
+        first = it.toy
+        await turn()
+        it.resign()
+        it.lead()
+        await loaded(it)
+        assert "loaded" not in first.heard
+        assert len(it.toy.committed()) == 1000
+
+
+async def test_a_deleted_topic_ends_its_coordinator() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        await it.it.client.ask(DeleteTopicsRequest(topic_names=["t"]), DeleteTopicsResponse, 5)
+        await until(lambda: it.unloaded == [0])
+        assert code(it.runtime.write(NAME, setting(NAME, 1))) == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("moves", [1, 2, 3])
+async def test_a_move_after_every_step_gives_the_same_state(moves: int) -> None:
+    """The same requests, with and without moves of the leadership between them."""
+
+    async def steps(it: Play, move: Callable[[], None] | None) -> tuple[dict[str, int], int]:
+        done = 0
+        for number in range(12):
+            await it.runtime.write(NAME, adding(number))
+            await it.runtime.write(NAME, setting(f"n{number % 3}", number))
+            if move is not None and number % moves == 0:
+                move()
+                await loaded(it)
+                done += 1
+        return it.toy.committed(), done
+
+    async with play() as still:
+        expected, _ = await steps(still, None)
+    async with play() as moving:
+
+        def move() -> None:
+            moving.resign()
+            moving.lead()
+
+        found, done = await steps(moving, move)
+        assert len(moving.made) == done + 1 > 1
+    assert found == expected
+
+
+# Loading.
+
+
+async def test_requests_hear_that_it_loads_and_the_loop_is_free_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "TURN_S_MAX", 0.0)
+    async with play() as it:
+        for part in range(4):
+            await it.runtime.write(
+                NAME,
+                lambda toy, now_ms, part=part: Outcome(0, [record(f"{part}-{n}", n) for n in range(500)]),  # type: ignore[misc]
+            )
+        it.lead()
+        turns = 0
+        while "loaded" not in it.toy.heard:
+            assert code(it.runtime.write(NAME, setting(NAME, 1))) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            with pytest.raises(KafkaError) as refused:
+                it.runtime.read_all(lambda toy, now_ms: toy.state())
+            assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 10
+        assert len(it.toy.committed()) == 2000
+
+
+@pytest.mark.parametrize("codec", list(CompressionType))
+async def test_batches_of_every_codec_are_written_and_loaded(codec: CompressionType) -> None:
+    async with play() as it:
+        it.runtime.compression = codec
+        await it.runtime.write(
+            NAME, lambda toy, now_ms: Outcome(0, [record(f"n{number}", number) for number in range(100)])
+        )
+        assert [header.compression for header in headers(it)] == [codec]
+        it.lead()
+        await loaded(it)
+        assert len(it.toy.committed()) == 100
+
+
+async def test_what_an_earlier_leader_left_uncommitted_is_committed_before_anything_is_served() -> None:
+    """It may have been committed for that leader, who told so: an answer without it would be older than that one."""
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        it.lead_two()
+        await loaded(it)
+        it.runtime.write(NAME, setting(NAME, 2))
+        await turn()
+        # Another leadership of this node, with a follower that has not fetched yet.
+        made = it.runtime._make
+
+        def make(partition: int, leader_epoch: int) -> Toy:
+            toy = made(partition, leader_epoch)
+            toy.on_loaded_outcome = Outcome(effects=[Ring("loaded")])
+            return toy
+
+        it.runtime._make = make
+        it.lead_two()
+        await until(lambda: it.toy.state() == {NAME: 2})
+        await turn()
+        assert it.toy.committed() == {NAME: 1}
+        assert code(it.runtime.write(NAME, setting(NAME, 3))) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        with pytest.raises(KafkaError):
+            it.runtime.read(NAME, lambda toy, now_ms: toy.committed())
+        assert it.rung == []
+        it.replicate()
+        assert it.runtime.read(NAME, lambda toy, now_ms: toy.committed()) == {NAME: 2}
+        assert "loaded" in it.toy.heard
+        assert [effect for _, _, effect in it.rung] == [Ring("loaded")]
+
+
+async def test_a_tombstone_takes_back_what_was_loaded() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        await it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, [record(NAME, None)]))
+        assert it.toy.committed() == {}
+        it.lead()
+        await loaded(it)
+        assert it.toy.committed() == {}
+
+
+async def test_a_log_that_cannot_be_read_as_what_it_is_is_not_served() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        await it.it.produce(b"has no key")
+        it.lead()
+        await until(lambda: code(it.runtime.write(NAME, setting(NAME, 2))) == ErrorCode.NOT_COORDINATOR)
+        assert it.runtime.read_all(lambda toy, now_ms: toy.state()) == []
+        assert "loaded" not in it.toy.heard
+
+
+# Transactions.
+
+
+async def test_the_offsets_of_a_transaction_count_from_its_marker_on() -> None:
+    async with play() as it:
+        log = it.partition.log
+        log.producers.verify_transactions = False
+        for producer_id, commit in ((7, True), (8, False)):
+            name = f"of {producer_id}"
+            written = it.runtime.write_transactional(NAME, producer_id, 0, setting(name, 1))
+            assert await written == 1
+            assert name not in it.toy.state()
+            await it.runtime.complete_transaction(0, producer_id, 0, 3, commit, 1)
+            assert (name in it.toy.committed()) is commit
+        await it.runtime.write_transactional(NAME, 9, 0, lambda toy, now_ms: toy.set("of 9", 1))
+        state = it.toy.committed(), dict(it.toy.staged.items())
+        assert state == ({"of 7": 1}, {9: (("of 9", 1),)})
+        found = headers(it)
+        assert [(header.is_transactional, header.is_control) for header in found] == [
+            (True, False),
+            (True, True),
+            (True, False),
+            (True, True),
+            (True, False),
+        ]
+        assert [header.producer_id for header in found] == [7, 7, 8, 8, 9]
+        it.lead()
+        await loaded(it)
+        assert (it.toy.committed(), dict(it.toy.staged.items())) == state
+
+
+async def test_a_transactional_write_comes_after_what_was_gathered() -> None:
+    async with play() as it:
+        it.partition.log.producers.verify_transactions = False
+        plain = it.runtime.write(NAME, setting(NAME, 1))
+        transactional = it.runtime.write_transactional(NAME, 7, 0, lambda toy, now_ms: toy.set(NAME, 2))
+        assert plain.result() == 1
+        assert transactional.result() == 2
+        ended = it.runtime.complete_transaction(0, 7, 0, 3, True, 1)
+        assert ended.result() is None
+        assert it.toy.committed() == {NAME: 2}
+
+
+async def test_a_transaction_that_was_not_verified_is_refused_and_undone() -> None:
+    async with play() as it:
+        refused = it.runtime.write_transactional(NAME, 7, 0, lambda toy, now_ms: toy.set(NAME, 1))
+        assert code(refused) == ErrorCode.INVALID_TXN_STATE
+        assert len(it.toy.staged) == 0
+        assert it.partition.log.log_end_offset == 0
+
+
+async def test_a_marker_that_the_log_refuses_is_undone() -> None:
+    async with play() as it:
+        it.partition.log.producers.verify_transactions = False
+        await it.runtime.write_transactional(NAME, 7, 5, lambda toy, now_ms: toy.set(NAME, 1))
+        stale = it.runtime.complete_transaction(0, 7, 4, 3, True, 1)
+        assert code(stale) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert len(it.toy.staged) == 1
+        assert it.toy.state() == {}
+
+
+# Those who wait for an answer.
+
+
+async def test_an_answer_leaves_when_the_outcome_that_holds_it_is_committed() -> None:
+    async with play() as it:
+        it.lead_two()
+        tokens: list[int] = []
+
+        def wait(toy: Toy, token: int, now_ms: int) -> Outcome[Told]:
+            tokens.append(token)
+            return Outcome()
+
+        promises = [it.runtime.write_waiting(NAME, wait) for _ in range(2)]
+        await turn()
+        answers = [Answer(token=token, response=Told(token)) for token in tokens]
+        it.runtime.write(NAME, lambda toy, now_ms: toy.set(NAME, 1, effects=[*answers]))
+        await turn()
+        assert not any(promise.done for promise in promises)
+        it.replicate()
+        assert [promise.result().number for promise in promises] == tokens
+
+
+async def test_a_request_may_be_answered_by_its_own_outcome() -> None:
+    async with play() as it:
+
+        def answer(toy: Toy, token: int, now_ms: int) -> Outcome[Told]:
+            return Outcome(None, [record(NAME, 1)], [Answer(token=token, response=Told(1))])
+
+        def respond(toy: Toy, token: int, now_ms: int) -> Outcome[Told]:
+            return Outcome(Told(2), [record(NAME, 2)])
+
+        assert (await it.runtime.write_waiting(NAME, answer)).number == 1
+        assert (await it.runtime.write_waiting(NAME, respond)).number == 2
+
+
+async def test_how_a_write_ended_is_told_to_the_shard() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, lambda toy, now_ms: toy.set(NAME, 1, tag="written"))
+        assert ("written", ErrorCode.NONE) in it.toy.heard
+        it.partition.min_isr = 2
+        it.lead(isr=(1,), replicas=(1, 2))
+        await loaded(it)
+        it.runtime.write(NAME, lambda toy, now_ms: toy.set(NAME, 2, tag="refused"))
+        await turn()
+        assert ("refused", ErrorCode.COORDINATOR_NOT_AVAILABLE) in it.toy.heard
+
+
+async def test_after_a_failed_write_the_shard_has_the_first_word_to_those_who_wait() -> None:
+    async with play() as it:
+        it.partition.min_isr = 2
+        it.lead(isr=(1,), replicas=(1, 2))
+
+        def two(toy: Toy, token: int, now_ms: int) -> Outcome[Told]:
+            toy.answers["tag"] = Outcome(effects=[Answer(token=token, response=Told(-1))])
+            return Outcome(None, [record(NAME, 1)], [], "tag")
+
+        def silent(toy: Toy, token: int, now_ms: int) -> Outcome[Told]:
+            return Outcome(None, [record(NAME, 1)])
+
+        answered, unanswered = it.runtime.write_waiting(NAME, two), it.runtime.write_waiting(NAME, silent)
+        await turn()
+        assert answered.result().number == -1
+        assert code(unanswered) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_an_effect_is_carried_out_once_its_outcome_is_committed() -> None:
+    async with play() as it:
+        it.lead_two()
+        it.runtime.write(NAME, lambda toy, now_ms: toy.set(NAME, 1, effects=[Ring("bell")]))
+        await turn()
+        assert it.rung == []
+        it.replicate()
+        assert it.rung == [(0, it.partition.image.leader_epoch, Ring("bell"))]
+
+
+# Timers and metadata.
+
+
+def timer(delay_ms: int) -> SetTimer:
+    return SetTimer(key=("toy", "timer"), delay_ms=delay_ms)
+
+
+async def test_a_timer_is_called_once() -> None:
+    async with play() as it:
+        it.toy.answers["toy", "timer"] = Outcome(records=[record("by timer", 1)])
+        it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, effects=[timer(1)]))
+        await until(lambda: it.toy.committed() == {"by timer": 1})
+        assert it.toy.heard.count(("toy", "timer")) == 1
+
+
+async def test_a_timer_set_again_forgets_the_earlier_one_and_a_cancelled_one_is_not_called() -> None:
+    async with play() as it:
+        it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, effects=[timer(1), timer(10_000)]))
+        it.runtime.write(
+            NAME,
+            lambda toy, now_ms: Outcome(
+                0, effects=[SetTimer(key=("toy", "gone"), delay_ms=1), CancelTimer(key=("toy", "gone"))]
+            ),
+        )
+        it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, effects=[SetTimer(key=("toy", "last"), delay_ms=5)]))
+        await until(lambda: ("toy", "last") in it.toy.heard)
+        assert [heard for heard in it.toy.heard if isinstance(heard, tuple)] == [("toy", "last")]
+
+
+async def test_timers_go_with_the_leadership() -> None:
+    async with play() as it:
+        first = it.toy
+        it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, effects=[timer(1)]))
+        it.lead()
+        it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, effects=[timer(5)]))
+        await until(lambda: ("toy", "timer") in it.toy.heard)
+        assert ("toy", "timer") not in first.heard
+
+
+async def test_a_timer_whose_records_were_refused_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "TIMER_RETRY_MS", 1)
+    async with play() as it:
+        it.partition.min_isr = 2
+        it.lead(isr=(1,), replicas=(1, 2))
+        it.toy.answers["toy", "timer"] = Outcome(records=[record("by timer", 1)])
+        it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, effects=[timer(1)]))
+        await until(lambda: it.toy.heard.count(("toy", "timer")) >= 3)
+        it.partition.min_isr = 1
+        it.it.node.services.replicas.on_min_isr(it.partition)
+        await until(lambda: it.toy.committed() == {"by timer": 1})
+
+
+async def test_every_shard_hears_of_new_metadata() -> None:
+    async with play(partitions=3) as it:
+        await until(lambda: len(it.made) == 3)
+        before = [len(toy.heard) for toy in it.made]
+        topic = CreatableTopic(name="another", num_partitions=1, replication_factor=1)
+        await it.it.client.ask(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse, 7)
+        image = it.it.node.services.image
+        assert image.topic("another") is not None
+        assert all(
+            len(toy.heard) > count and toy.heard[-1] is image for toy, count in zip(it.made, before, strict=True)
+        )
+
+
+async def test_names_spread_over_the_partitions_and_all_are_read_together() -> None:
+    async with play(partitions=3) as it:
+        names = [f"group-{number}" for number in range(20)]
+        for number, name in enumerate(names):
+            await it.runtime.write(name, setting(name, number))
+        states = it.runtime.read_all(lambda toy, now_ms: toy.committed())
+        assert len(states) == 3
+        assert all(states)
+        assert sorted(name for state in states for name in state) == sorted(names)
+        for name in names:
+            partition = it.runtime.partition_for(name)
+            assert name in next(toy for toy in it.made if toy.partition == partition).committed()
