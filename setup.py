@@ -1,16 +1,19 @@
 """Only for the compiled hot paths, which are optional: without a compiler the wheel is built without them, and
-`ottla.records` and `ottla.wire` fall back to Python. Everything else is in pyproject.toml."""
+`ottla.records`, `ottla.records.cleaning` and `ottla.wire` fall back to Python. Everything else is in pyproject.toml."""
 
 from setuptools import Extension, setup
+
+SHARED = ["src/ottla/records/_batch.h", "src/ottla/records/_crc32c.h"]
 
 setup(
     ext_modules=[
         Extension(
             f"ottla.{room}._native",
-            sources=[f"src/ottla/{room}/_native.c"],
+            sources=[f"src/ottla/{room.replace('.', '/')}/_native.c"],
+            depends=SHARED if room.startswith("records") else [],
             extra_compile_args=["-O3"],
             optional=True,
         )
-        for room in ("records", "wire")
+        for room in ("records", "records.cleaning", "wire")
     ]
 )

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The wire's error codes, as of Apache Kafka 4.3.1."""
+    """The wire's error codes, as of Apache Kafka 4.3.1. What a newer peer may say besides is an unknown error."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -148,6 +148,10 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
 
     @property
     def retriable(self) -> bool:

@@ -163,7 +163,12 @@ def test_copies_follow_from_the_number_of_nodes(
     assert properties["default.replication.factor"] == copies
     assert properties["min.insync.replicas"] == in_sync
     assert properties["offsets.topic.replication.factor"] == copies
+    assert properties["transaction.state.log.replication.factor"] == copies
     assert properties["transaction.state.log.min.isr"] == in_sync
+    # A coordinator on each node, and none that waits for members which never come.
+    assert properties["offsets.topic.num.partitions"] == str(nodes)
+    assert properties["transaction.state.log.num.partitions"] == str(nodes)
+    assert properties["group.initial.rebalance.delay.ms"] == "0"
 
 
 def test_settings_are_for_all_nodes_or_refused(runtime: Runtime, tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse
+from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
+from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.metadata_response import MetadataResponse
 from tests.node_process import running_node, start_node
+from tests.wire_client import WireClient
 
 
 def ottla(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -42,6 +49,23 @@ def can_connect(address: tuple[str, int]) -> bool:
 def test_up_says_when_it_is_ready_and_serves_then(tmp_path: Path) -> None:
     with running_node(tmp_path) as node:
         assert can_connect(node.address)
+
+
+def test_its_coordinators_are_those_of_a_node_alone(tmp_path: Path) -> None:
+    """One partition each, so that the first group is quick, and nobody waits for members that never come."""
+    with running_node(tmp_path) as node, WireClient(node.address) as client:
+        for kind, topic in enumerate(("__consumer_offsets", "__transaction_state")):
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a"])
+            (found,) = client.call(request, FindCoordinatorResponse).coordinators
+            assert (found.error_code, found.node_id) == (0, 1)
+            asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+            (described,) = client.call(asked, MetadataResponse).topics
+            assert [partition.replica_nodes for partition in described.partitions] == [[1]]
+        broker = DescribeConfigsResource(
+            resource_type=4, resource_name="1", configuration_keys=["group.initial.rebalance.delay.ms"]
+        )
+        (result,) = client.call(DescribeConfigsRequest(resources=[broker]), DescribeConfigsResponse).results
+        assert [config.value for config in result.configs] == ["0"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

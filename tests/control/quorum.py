@@ -32,7 +32,7 @@ from ottla.wire.messages.api_versions_response import ApiVersionsResponse, Suppo
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from tests.log.faulty_disk import FaultyDisk
-from tests.seams.surroundings import LoopClock, MemoryNetwork
+from tests.seams.surroundings import InlineOffload, LoopClock, MemoryNetwork
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def play(story: Callable[[], Coroutine[object, object, None]], within_s: float =
         loop.close()
 
 
-class HeldOffload:
+class HeldOffload(InlineOffload):
     """Blocking work, done at once, unless the test holds the disk back."""
 
     def __init__(self) -> None:
@@ -126,9 +126,6 @@ class HeldOffload:
         else:
             self._held.append(do)
         return future
-
-    def close(self) -> None:
-        pass
 
 
 class Cluster:

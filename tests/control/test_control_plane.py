@@ -17,6 +17,7 @@ from ottla.log import LogConfig
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.images import NO_LEADER, MetadataImage
 from ottla.raft.checkpoint import SnapshotId, parse_file_name
+from ottla.runtime.seams import DiskError
 from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from ottla.wire.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
@@ -191,6 +192,23 @@ async def test_a_failing_disk_ends_the_controller_and_nobody_is_told_yes(tmp_pat
     assert node.image.topic("kept") is not None
     assert await node.create("later") == [0]
     await node.stop()
+
+
+async def test_a_log_that_fails_right_after_the_append_has_kept_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records are in, and what the quorum writes behind them fails in the same turn: the controller is gone when
+    its answer is made up, and has nothing uncommitted to wait for."""
+    node = await StagedNode(tmp_path).start()
+    raft = node.plane.raft
+    error = DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "staged")
+    monkeypatch.setattr(raft, "_on", lambda effects: raft.fail(error) if raft._failure is None else None)
+    with pytest.raises(KafkaError) as refusal:
+        await node.plane.submit_request(creation("lost"))
+    assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+    assert not node.plane.is_active_controller
+    monkeypatch.undo()
+    await node.crash()
 
 
 async def test_a_promise_that_cannot_be_kept_stops_the_start(tmp_path: Path) -> None:

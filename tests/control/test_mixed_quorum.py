@@ -22,7 +22,7 @@ pytestmark = pytest.mark.oracle
 APACHE = 3
 """The one node of Apache Kafka; 1 and 2 are ours."""
 
-FEATURES = ("group.version", "transaction.version", "share.version", "streams.version")
+FEATURES = ("share.version", "streams.version")
 
 
 class MixedCluster(Cluster):

@@ -50,10 +50,13 @@ def test_before_3_6_a_smaller_isr_is_a_new_leader_epoch() -> None:
 
 
 def refused(acting: Acting, isr: list[int], **wrong: int) -> str:
-    before = acting.controller.next_offset
+    before, partition = acting.controller.next_offset, acting.image.topic("orders")
     result = acting.propose("orders", isr, **wrong)  # type: ignore[arg-type]
-    assert acting.controller.next_offset == before, "a refused proposal leaves no record"
-    return ErrorCode(result.error_code).name
+    code = ErrorCode(result.error_code)
+    if code is not ErrorCode.INELIGIBLE_REPLICA:
+        assert acting.controller.next_offset == before, "what is refused for now leaves no record"
+        assert acting.image.topic("orders") is partition
+    return code.name
 
 
 def test_the_checks_and_their_codes(acting: Acting) -> None:
@@ -99,6 +102,20 @@ def test_each_way_of_being_ineligible_refuses_the_whole_isr(acting: Acting) -> N
     acting.heartbeat(3)
     assert refused(acting, [1, 2, 3]) == "INELIGIBLE_REPLICA", "one of them is enough"
     assert acting.propose("orders", [1, 3]).error_code == 0
+
+
+def test_a_refusal_that_the_leader_takes_for_final_is_final(acting: Acting) -> None:
+    """The leader had asked twice, and counts 3 no more once one copy is refused. The other comes when 3 is back."""
+    acting.propose("orders", [1, 2])
+    before = acting.partition("orders")
+    acting.fence(3)
+    assert refused(acting, [1, 2, 3]) == "INELIGIBLE_REPLICA"
+    after = acting.partition("orders")
+    assert after == before._replace(partition_epoch=before.partition_epoch + 1), "nothing changed but the epoch"
+    acting.heartbeat(3)
+    assert refused(acting, [1, 2, 3], partition_epoch=before.partition_epoch) == "INVALID_UPDATE_VERSION"
+    assert acting.partition("orders") == after
+    assert acting.propose("orders", [1, 2, 3]).error_code == 0
 
 
 def test_a_growth_names_the_incarnation_that_caught_up(acting: Acting) -> None:

@@ -305,7 +305,10 @@ class Walk:
             assert code is ErrorCode.INELIGIBLE_REPLICA
         else:
             assert code in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED)
-        if code not in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED):
+        if code is ErrorCode.INELIGIBLE_REPLICA:
+            raised = partition._replace(partition_epoch=partition.partition_epoch + 1)
+            assert self.acting.partition(name, index) == raised, "so that no copy is accepted later"
+        elif code not in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED):
             assert self.acting.controller.next_offset == before
 
     def reassign(self) -> None:

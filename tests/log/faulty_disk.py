@@ -180,6 +180,9 @@ class MemoryFile:
     def prefetch(self, position: int, size: int) -> None:
         pass
 
+    def write_back(self, position: int, size: int) -> None:
+        pass
+
     def sync(self) -> None:
         node = self._checked()
         try:

@@ -19,8 +19,8 @@ from .conftest import At
 pytestmark = pytest.mark.oracle
 
 SHORT = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
-# What a broker cannot do, the cluster must not promise (KIP-584): groups and transactions are not ours yet.
-MODEST = ("transaction.version=0", "group.version=0", "share.version=0", "streams.version=0")
+# What a broker cannot do, the cluster must not promise (KIP-584): share and streams groups are not ours.
+MODEST = ("share.version=0", "streams.version=0")
 
 
 class ModestKafka(KafkaCluster):

@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Effect, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
-from ottla.partition.leader import COPY_MS_MAX
 
 LEADER = 1
 FOLLOWERS = (2, 3, 4)
@@ -38,7 +37,9 @@ class Decided(NamedTuple):
     """The metadata after one change."""
 
     isr: tuple[int, ...]
+    elr: tuple[int, ...]
     partition_epoch: int
+    min_isr: int
     brokers: dict[int, LiveBroker]
 
 
@@ -52,23 +53,31 @@ class Fetch(NamedTuple):
 class Controller:
     brokers: dict[int, Broker]
     isr: tuple[int, ...]
+    min_isr: int
+    elr: tuple[int, ...] = ()
     partition_epoch: int = 0
     history: list[Decided] = field(default_factory=list)
 
-    def decide(self, isr: Sequence[int]) -> None:
-        if tuple(isr) != self.isr:
-            self.isr = tuple(isr)
+    def decide(self, isr: Sequence[int], lost: int | None = None) -> None:
+        """Below the minimum, those that leave the in-sync set may still be elected (KIP-966), but for one that has
+        `lost` what it had."""
+        if len(isr) >= min(self.min_isr, len(REPLICAS)):
+            elr: list[int] = []
+        else:
+            elr = sorted({*self.isr, *self.elr} - {*isr, lost})
+        if (tuple(isr), tuple(elr)) != (self.isr, self.elr):
+            self.isr, self.elr = tuple(isr), tuple(elr)
             self.partition_epoch += 1
         live = {
             number: LiveBroker(broker.epoch, broker.shutting_down)
             for number, broker in self.brokers.items()
             if not broker.fenced
         }
-        self.history.append(Decided(self.isr, self.partition_epoch, live))
+        self.history.append(Decided(self.isr, self.elr, self.partition_epoch, self.min_isr, live))
 
-    def leave(self, replica: int) -> None:
+    def leave(self, replica: int, *, lost: bool = False) -> None:
         """A broker that is fenced, or that starts anew, is out of every in-sync set."""
-        self.decide([member for member in self.isr if member != replica])
+        self.decide([member for member in self.isr if member != replica], replica if lost else None)
 
     def alter_partition(self, proposal: ProposeIsr) -> ErrorCode:
         if proposal.partition_epoch < self.partition_epoch:
@@ -76,6 +85,8 @@ class Controller:
         for replica, epoch in proposal.isr:
             broker = self.brokers[replica]
             if broker.fenced or broker.shutting_down or epoch not in (-1, broker.epoch):
+                self.partition_epoch += 1  # So that no copy of the proposal can be accepted later.
+                self.decide(self.isr)
                 return ErrorCode.INELIGIBLE_REPLICA
         self.decide([replica for replica, _ in proposal.isr])
         return ErrorCode.NONE
@@ -101,7 +112,7 @@ class LeaderMachine(RuleBasedStateMachine):
             self.brokers[replica].log_end = min(self.brokers[replica].log_end, start)
         members = tuple(replica for replica in REPLICAS if replica == LEADER or replica in isr)
         self.committed = min(self.brokers[replica].log_end for replica in members)
-        self.controller = Controller(self.brokers, members)
+        self.controller = Controller(self.brokers, members, min_isr)
         self.controller.decide(members)
         first = self.controller.history[0]
         self.read = 1
@@ -119,9 +130,9 @@ class LeaderMachine(RuleBasedStateMachine):
             brokers=first.brokers,
         )
         self.proposed: ProposeIsr | None = None
-        self.unanswered: list[tuple[ProposeIsr, int]] = []
-        """What is on its way to the controller, and when it was last waited for."""
-        self.answers: list[tuple[ProposeIsr, ErrorCode, Decided]] = []
+        self.unanswered: list[ProposeIsr] = []
+        """What is on its way to the controller, copies that were given up included."""
+        self.answers: list[tuple[ProposeIsr, ErrorCode]] = []
         self.late: list[Fetch] = []
         self.fetched: dict[int, set[tuple[int, int]]] = {replica: set() for replica in FOLLOWERS}
 
@@ -144,7 +155,7 @@ class LeaderMachine(RuleBasedStateMachine):
                         assert (epoch, offset) in self.fetched[replica], "A18, A19: by one and the same fetch"
                         assert offset >= leader.start_offset, "A19: not before the start of the epoch"
                         assert offset >= before, "A19: not before the high watermark"
-                    self.unanswered.append((effect, self.now_ms))
+                    self.unanswered.append(effect)
 
     # The leader's own doing.
 
@@ -162,8 +173,10 @@ class LeaderMachine(RuleBasedStateMachine):
 
     @rule(min_isr=st.integers(1, 5))
     def configure(self, min_isr: int) -> None:
-        before = self.leader.high_watermark
-        self.carry_out(self.leader.on_min_isr(min_isr, self.now_ms), before)
+        """An administrator's doing, of which the leader hears with the metadata. Nobody who may be elected is dropped
+        by it before the in-sync set is large enough."""
+        self.controller.min_isr = min_isr
+        self.controller.decide(self.controller.isr)
 
     # Followers.
 
@@ -222,31 +235,21 @@ class LeaderMachine(RuleBasedStateMachine):
         self.next_epoch += 1
         before = self.brokers[replica]
         self.brokers[replica] = Broker(self.next_epoch, max(0, before.log_end - lost))
-        self.controller.leave(replica)
+        self.controller.leave(replica, lost=True)
 
     @precondition(lambda self: self.unanswered)
     @rule(data=st.data(), lost=st.booleans())
     def decide(self, data: st.DataObject, lost: bool) -> None:
         """The controller gets to one of the requests that are on their way, which may be a copy of one that was given
         up; its answer may be lost."""
-        proposal, sent_ms = self.unanswered.pop(data.draw(st.integers(0, len(self.unanswered) - 1)))
-        if proposal is not self.leader.pending and self.now_ms - sent_ms >= COPY_MS_MAX:
-            return
+        proposal = self.unanswered.pop(data.draw(st.integers(0, len(self.unanswered) - 1)))
         code = self.controller.alter_partition(proposal)
         if not lost:
-            self.answers.append((proposal, code, self.controller.history[-1]))
+            self.answers.append((proposal, code))
 
-    def answer(self, proposal: ProposeIsr, code: ErrorCode, decided: Decided) -> None:
+    def answer(self, proposal: ProposeIsr, code: ErrorCode) -> None:
         before = self.leader.high_watermark
-        effects = self.leader.on_alter_partition_result(
-            proposal,
-            code,
-            self.now_ms,
-            leader_epoch=self.leader.leader_epoch,
-            partition_epoch=decided.partition_epoch,
-            isr=decided.isr,
-        )
-        self.carry_out(effects, before)
+        self.carry_out(self.leader.on_alter_partition_result(proposal, code, self.now_ms), before)
 
     @precondition(lambda self: self.answers)
     @rule()
@@ -259,14 +262,7 @@ class LeaderMachine(RuleBasedStateMachine):
         """The request may yet be carried out; it is made again."""
         pending = self.leader.pending
         assert pending is not None
-        if code is ErrorCode.NOT_CONTROLLER:
-            # Somebody else was asked, and only that request is done with.
-            if (pending, self.now_ms) not in self.unanswered:
-                return
-            self.unanswered.remove((pending, self.now_ms))
-        else:
-            self.unanswered = [(each, self.now_ms if each is pending else at) for each, at in self.unanswered]
-        self.answer(pending, code, self.controller.history[-1])
+        self.answer(pending, code)
 
     @precondition(lambda self: self.read < len(self.controller.history))
     @rule(data=st.data())
@@ -274,6 +270,8 @@ class LeaderMachine(RuleBasedStateMachine):
         """Up to some offset, all at once: of several changes only the last is seen."""
         self.read = data.draw(st.integers(self.read + 1, len(self.controller.history)))
         decided = self.controller.history[self.read - 1]
+        before = self.leader.high_watermark
+        self.carry_out(self.leader.on_min_isr(decided.min_isr, self.now_ms), before)
         before = self.leader.high_watermark
         self.carry_out(self.leader.on_brokers(decided.brokers, self.now_ms), before)
         before = self.leader.high_watermark
@@ -283,9 +281,9 @@ class LeaderMachine(RuleBasedStateMachine):
     # After every step.
 
     @invariant()
-    def the_isr_holds_what_is_committed(self) -> None:
+    def whoever_may_be_elected_holds_what_is_committed(self) -> None:
         self.committed = max(self.committed, self.leader.high_watermark)
-        for replica in self.controller.isr:
+        for replica in (*self.controller.isr, *self.controller.elr):
             assert self.brokers[replica].log_end >= self.committed, f"A2: {replica} lacks a committed record"
 
     @invariant()

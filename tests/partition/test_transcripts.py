@@ -90,14 +90,7 @@ class Stage:
                 proposal = leader.pending if "late" not in command.words else self._asked
                 assert proposal is not None
                 error = ErrorCode[command.options.get("error", "NONE")]
-                return leader.on_alter_partition_result(
-                    proposal,
-                    error,
-                    now_ms,
-                    leader_epoch=command.integer("leader_epoch", leader.leader_epoch),
-                    partition_epoch=command.integer("epoch", -1),
-                    isr=command.integers("isr"),
-                )
+                return leader.on_alter_partition_result(proposal, error, now_ms)
             case "partition":
                 replicas = tuple(command.integers("replicas")) or leader.replicas
                 isr = frozenset(command.integers("isr"))

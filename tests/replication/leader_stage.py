@@ -52,7 +52,11 @@ class StageClock(LoopClock):
 
 
 class ControllerByHand:
-    """Answers AlterPartition as it is told, in turn: with an error for the partition, or as whole, or with success."""
+    """Answers AlterPartition as it is told, in turn: with an error for the partition, or as whole, or with success.
+
+    What it decides is in the metadata before the answer leaves, as in a node that is the controller itself; unless it
+    is `silent`, which has the test bring the metadata later.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -61,6 +65,7 @@ class ControllerByHand:
         self.answers: list[ErrorCode | KafkaError] = []
         self.hold: asyncio.Event | None = None
         """Set, the answers wait for it."""
+        self.silent = False
 
     async def send(self, request: Message, response: type[M], **options: object) -> M:
         assert isinstance(request, AlterPartitionRequest)
@@ -72,8 +77,25 @@ class ControllerByHand:
             answered.topics.append(alter_partition_response.TopicData(topic_id=topic.topic_id, partitions=results))
         if self.hold is not None:
             await self.hold.wait()
+        if not self.silent:
+            self._publish(answered)
         assert isinstance(answered, response)
         return answered
+
+    def _publish(self, answered: AlterPartitionResponse) -> None:
+        """An in-sync set that was agreed to; with a refusal that is final, the old one in a new partition epoch."""
+        for topic in answered.topics:
+            for result in topic.partitions:
+                if result.error_code == ErrorCode.INELIGIBLE_REPLICA:
+                    image = self._stage.services.image.topic_by_id(topic.topic_id)
+                    assert image is not None
+                    isr = list(image.partitions[result.partition_index].isr)
+                elif result.error_code == ErrorCode.NONE:
+                    isr = result.isr
+                else:
+                    continue
+                change = PartitionChangeRecord(topic_id=topic.topic_id, partition_id=result.partition_index, isr=isr)
+                self._stage.publish(making.latest(change))
 
     def _decide(self, wanted: alter_partition_request.PartitionData) -> alter_partition_response.PartitionData:
         self.asked.append(wanted)

@@ -125,6 +125,25 @@ async def test_a_quiet_follower_joins_when_it_may_though_it_has_nothing_new_to_s
         await setting.settle(lambda: isr(setting) == [1, 2])
 
 
+async def test_only_the_metadata_brings_another_in_sync_set() -> None:
+    """The answer does not say that the minimum in sync was raised before it: who believed it would commit alone."""
+    async with stage() as setting:
+        setting.create(replicas=(1, 2), isr=(1, 2))
+        setting.controller.silent = True
+        await (await setting.follower(2)).fetch(0)
+        await setting.produce(b"one")
+        setting.clock.ahead_s += 31
+        setting.services.replicas.on_tick()
+        await setting.settle(lambda: len(setting.controller.requests) == 1)
+        await asyncio.sleep(0.05)
+        assert (isr(setting), setting.partition.log.high_watermark) == ([1, 2], 0)
+        assert setting.leader.pending is not None
+        setting.publish(making.config(RESOURCE_TOPIC, TOPIC, "min.insync.replicas", "2"))
+        setting.change(isr=[1])
+        assert isr(setting) == [1]
+        assert setting.partition.log.high_watermark == 0
+
+
 async def test_what_the_metadata_has_overtaken_is_not_asked_again() -> None:
     async with stage() as setting:
         setting.create(isr=(1,))
@@ -419,6 +438,8 @@ async def test_the_metrics_page_says_who_is_behind() -> None:
         two, three = await setting.follower(2), await setting.follower(3)
         await two.fetch(2)
         await three.fetch(0)
+        assert setting.node._fetchers is not None
+        setting.node._fetchers.bytes_in.value += 42
         page = setting.services.metrics.page()
 
         def shown(name: str, **labels: str) -> float:
@@ -434,6 +455,7 @@ async def test_the_metrics_page_says_who_is_behind() -> None:
         assert shown("kafka_server_replicamanager_atminisrpartitioncount") == 1
         assert shown("kafka_server_replicamanager_underminisrpartitioncount") == 0
         assert shown("kafka_server_brokertopicmetrics_replicationbytesout_total") > 0
+        assert shown("kafka_server_brokertopicmetrics_replicationbytesin_total") == 42
         assert shown("kafka_server_brokertopicmetrics_bytesout_total", topic=TOPIC) == 0
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ottla.runtime import ConnectionHandler, File, ListenOptions, Runtime
+from ottla.runtime import Apart, ConnectionHandler, File, ListenOptions, Runtime
 from ottla.runtime.seams import DEFAULT_LISTEN_OPTIONS, Buffer
 from tests.log.faulty_disk import FaultyDisk
 
@@ -41,7 +41,25 @@ class InlineOffload:
             future.set_exception(error)
         return future
 
+    def run_apart(
+        self, work: Callable[[Apart], T], *, bytes_per_second: float, on_report: Callable[[Any], None]
+    ) -> Awaitable[T]:
+        return self.run(lambda: work(InlineApart(on_report)))
+
+    def stop_apart(self) -> None:
+        pass  # It is over before anybody can ask for that.
+
     def close(self) -> None:
+        pass
+
+
+class InlineApart:
+    """What work that is done apart asks of whoever has it done: facts are told at once, and time does not matter."""
+
+    def __init__(self, on_report: Callable[[Any], None] = lambda fact: None) -> None:
+        self.report = on_report
+
+    def spent(self, size: int) -> None:
         pass
 
 

@@ -9,8 +9,9 @@ import pytest
 from ottla.broker.control.control_plane import metadata_log_config
 from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
+from ottla.errors import ErrorCode
 from ottla.model import TopicPartition
-from ottla.runtime import ListenOptions
+from ottla.runtime import DiskError, ListenOptions
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.incremental_alter_configs_request import (
@@ -156,6 +157,54 @@ async def test_cold_bytes_are_brought_in_before_they_are_sent(monkeypatch: pytes
         monkeypatch.setattr(file_type, "prefetch", lambda self, position, size: prefetched.append((position, size)))
         assert await fetch(it.client) == [b"cold"]
         assert len(prefetched) == 1
+
+
+async def test_cold_bytes_that_cannot_be_read_take_their_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as it:
+        await it.create()
+        await it.produce(b"cold")
+
+        def broken(self: object, position: int, size: int) -> None:
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is broken")
+
+        file_type = type(it.disk.open("/data/meta.properties"))
+        monkeypatch.setattr(file_type, "cached", lambda self, position, size: False)
+        monkeypatch.setattr(file_type, "prefetch", broken)
+        hosted = it.node.services.replicas.partition("t", 0)
+        assert hosted is not None
+        failed: list[object] = []
+        monkeypatch.setattr(it.node.services.replicas, "on_offline", lambda partition, error: failed.append(partition))
+        assert await fetch(it.client) == []
+        assert hosted.offline
+        assert failed == [hosted]
+
+
+async def test_work_that_does_not_end_does_not_keep_a_node_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.broker.services.DRAIN_S_MAX", 0.01)
+    async with stage() as it:
+        ended: list[str] = []
+
+        async def hang() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("hang")
+
+        it.node.services.spawn(hang())
+    assert ended == ["hang"]
+
+
+async def test_background_work_that_fails_an_assertion_stops_the_node() -> None:
+    async with stage() as it:
+        stopped: list[Node] = []
+        it.node.on_fatal = lambda: stopped.append(it.node)
+
+        async def impossible() -> None:
+            raise AssertionError("cannot be")
+
+        it.node.services.spawn(impossible())
+        await until(lambda: bool(stopped))
+        assert isinstance(it.node.failure, AssertionError)
 
 
 async def test_a_failed_assertion_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

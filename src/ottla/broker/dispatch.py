@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
+from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, offset_commit, produce
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.limits import ELEMENTS_MAX, LINGER_MS
 from ottla.broker.promise import Promise
 from ottla.broker.reply import CloseConnection, Deferred, Reply
-from ottla.broker.request_metrics import SAMPLE_MASK
+from ottla.broker.request_metrics import SAMPLE_MASK, ApiMeters
 from ottla.errors import Malformed
 from ottla.runtime.timers import Timer
+from ottla.wire import commit_codec
 from ottla.wire.apis import API_VERSIONS, APIS, PRODUCE, Api
 from ottla.wire.frames import read_request_header, response_frame
 from ottla.wire.message import Message
@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 _HEAD = Struct(">hhih").unpack_from
 FETCH = 1
+OFFSET_COMMIT = 8
 
 
 class _Served(NamedTuple):
@@ -141,6 +142,18 @@ class Dispatcher:
                 return self._metrics.timed(meters, began_s, reply)
             if api_key in (PRODUCE, FETCH):
                 raise CloseConnection(f"version {version} of {APIS[api_key].name} is not served")
+        elif api_key == OFFSET_COMMIT and commit_codec.FIRST_VERSION <= version <= commit_codec.LAST_VERSION:
+            position = start + 10 + (client_id_size if client_id_size > 0 else 0)
+            if position < end and buffer[position] == 0 and not self._on_controller:
+                began_s = self._clock.monotonic()
+                committing = offset_commit.start(
+                    self._services, connection, buffer, view, version, correlation_id, position + 1, end
+                )
+                if committing is not None:
+                    meters = self._metrics.offset_commit
+                    meters.requests.value = count = meters.requests.value + 1
+                    meters.bytes.value += end - start
+                    return committing if count & SAMPLE_MASK != 1 else self._metrics.timed(meters, began_s, committing)
         return self._start_other(connection, bytes(view[start:end]), api_key, version)
 
     def _start_other(self, connection: ClientConnection, frame: bytes, api_key: int, version: int) -> Reply:
@@ -167,10 +180,11 @@ class Dispatcher:
             self._metrics.timed(meters, began_s, reply)
             return reply
         deferred = Deferred()
-        timed = self._metrics.timed(meters, began_s, deferred)
         if isinstance(result, Promise):
-            result.when_done(partial(self._answer, connection, deferred, api, version, head.correlation_id))
-            return timed
+            call = _Call(self, connection, deferred, api, version, head.correlation_id, meters, began_s)
+            result.when_done(call.on_response)
+            return deferred
+        timed = self._metrics.timed(meters, began_s, deferred)
         self._services.spawn(self._finish(connection, deferred, api, version, head.correlation_id, result))
         return timed
 
@@ -181,23 +195,6 @@ class Dispatcher:
             raise CloseConnection(f"API {api_key} is not served on listener {self._listener}")
         served = self._served[api_key] = _Served(api, api.request, load(module))
         return served
-
-    def _answer(
-        self,
-        connection: ClientConnection,
-        deferred: Deferred,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        promise: Promise[Message],
-    ) -> None:
-        try:
-            reply = _encode(api, version, correlation_id, promise.result())
-        except Exception as error:
-            self.crashed(connection, error)
-            connection.close("internal error")
-            return
-        deferred.resolve(reply)
 
     async def _finish(
         self,
@@ -224,6 +221,53 @@ class Dispatcher:
         correlation_id: int = _HEAD(frame, 0)[2]
         response = unsupported(self._services, self._on_controller)
         return response_frame(correlation_id, response.encode(0), flexible=False)
+
+
+class _Call:
+    """A request whose response was promised."""
+
+    __slots__ = (
+        "_api",
+        "_began_s",
+        "_connection",
+        "_correlation_id",
+        "_deferred",
+        "_dispatcher",
+        "_meters",
+        "_version",
+        "_worked_s",
+    )
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        connection: ClientConnection,
+        deferred: Deferred,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        meters: ApiMeters,
+        began_s: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._connection = connection
+        self._deferred = deferred
+        self._api = api
+        self._version = version
+        self._correlation_id = correlation_id
+        self._meters = meters
+        self._began_s = began_s
+        self._worked_s = dispatcher.now()
+
+    def on_response(self, promise: Promise[Message]) -> None:
+        try:
+            reply = _encode(self._api, self._version, self._correlation_id, promise.result())
+        except Exception as error:
+            self._dispatcher.crashed(self._connection, error)
+            self._connection.close("internal error")
+            return
+        self._meters.answered(self._began_s, self._worked_s, self._dispatcher.now())
+        self._deferred.resolve(reply)
 
 
 def _encode(api: Api, version: int, correlation_id: int, response: Message) -> bytes:

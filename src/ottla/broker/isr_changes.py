@@ -66,7 +66,7 @@ class IsrChanges:
 
         services = self._services
         try:
-            # One attempt: whether an earlier one may still be on its way matters to what the answer means.
+            # One attempt: between two of them the metadata may have brought an end to some of the proposals.
             response = await services.controller.send(self._request(), AlterPartitionResponse, repeat=False)
             error = ErrorCode(response.error_code)
         except KafkaError as failure:
@@ -130,11 +130,4 @@ class IsrChanges:
             else:
                 self._shrinks.value += 1
             _log.debug("%s: the proposal of %s: %s", partition.topic_partition, proposal, error.name)
-            replicas.on_alter_partition_result(
-                partition,
-                proposal,
-                error,
-                leader_epoch=-1 if answer is None else answer.leader_epoch,
-                partition_epoch=-1 if answer is None else answer.partition_epoch,
-                isr=() if answer is None else answer.isr,
-            )
+            replicas.on_alter_partition_result(partition, proposal, error)

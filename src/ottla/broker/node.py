@@ -12,7 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.compaction import Compaction
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
+from ottla.broker.coordinators.composition import prepare
 from ottla.broker.directory_assignments import DirectoryAssignments
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log_dirs import LogDirFailures
@@ -68,6 +70,7 @@ class Node:
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
         self._services: Services | None = None
         self._maintenance: LogMaintenance | None = None
+        self._compaction: Compaction | None = None
         self._control: ControlPlane | None = None
         self._fetchers: ReplicaFetchers | None = None
         self._markers: MarkerSender | None = None
@@ -111,8 +114,12 @@ class Node:
             await self._start_control_plane(services, identity.cluster_id)
             self._maintenance = LogMaintenance(services)
             self._maintenance.start()
+            self._compaction = Compaction(services)
+            self._compaction.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+            if self._config.broker_listeners:
+                services.spawn(prepare(services))
         except DiskError as error:
             await self.stop()
             raise StartupError(f"The node's directories cannot be used: {error.message}") from error
@@ -205,11 +212,13 @@ class Node:
         self._control = services.control = control
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
-        self._fetchers = services.fetchers = ReplicaFetchers(services, peers)
+        self._fetchers = services.fetchers = ReplicaFetchers(
+            services, peers, bytes_in=services.metrics.replication_bytes_in
+        )
         self._markers = markers = MarkerSender(services, peers)
         services.transactions.carry_out = markers.carry_out
         services.transactions.on_unloaded = markers.on_unloaded
-        self._verification = services.verification = TransactionVerification(services, peers)
+        self._verification = services.verification = TransactionVerification(services, peers, services.add_to_txn)
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(services.groups.on_metadata)
         control.add_publisher(services.transactions.on_metadata)
@@ -303,6 +312,8 @@ class Node:
             self._maintenance.stop()
         if self._markers is not None:
             self._markers.close()
+        if self._compaction is not None:
+            self._compaction.stop()
         if self._fetchers is not None:
             await self._fetchers.stop()
         if self._verification is not None:

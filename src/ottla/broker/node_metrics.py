@@ -60,6 +60,7 @@ class NodeMetrics:
         self.state = BrokerState.STARTING
         self.expired_produces = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Produce")
         self.expired_fetches = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Fetch")
+        self.replication_bytes_in = registry.meter("kafka_server_brokertopicmetrics_replicationbytesin")
         self.replication_bytes_out = registry.meter("kafka_server_brokertopicmetrics_replicationbytesout")
         self.verification_failures = registry.meter("kafka_server_addpartitionstotxnmanager_verificationfailurerate")
         self.verification_time = registry.histogram("kafka_server_addpartitionstotxnmanager_verificationtimems")
@@ -71,6 +72,10 @@ class NodeMetrics:
         self._register_quorum()
         if services.config.is_controller:
             self._register_controller()
+
+    @property
+    def registry(self) -> Registry:
+        return self._registry
 
     def page(self) -> str:
         """Everything, for Prometheus."""

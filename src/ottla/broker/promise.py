@@ -19,43 +19,53 @@ T = TypeVar("T")
 class Promise(Generic[R]):
     """States: open → kept (`resolve`) or broken (`fail`). One listener at most."""
 
-    __slots__ = ("_call", "_done", "_error", "_value")
+    __slots__ = ("_call", "_error", "_refuse", "_value", "done")
 
     def __init__(self) -> None:
-        self._done = False
+        self.done = False
         self._value: R | None = None
         self._error: KafkaError | None = None
         self._call: Callable[[Promise[R]], None] | None = None
+        self._refuse: Callable[[KafkaError], R] | None = None
 
     @property
-    def done(self) -> bool:
-        return self._done
+    def error(self) -> KafkaError | None:
+        """What it was broken with."""
+        return self._error
 
     def result(self) -> R:
         """What came of it. Raises the `KafkaError` that it failed with."""
-        assert self._done, "it is not known yet"
+        assert self.done, "it is not known yet"
         if self._error is not None:
             raise self._error
         return cast("R", self._value)
 
-    def resolve(self, value: R) -> None:
-        assert not self._done, "a promise is kept once"
-        self._done = True
+    def prepare(self, value: R) -> None:
+        """`keep` will resolve it with that."""
         self._value = value
+
+    def keep(self) -> None:
+        assert not self.done, "a promise is kept once"
+        self.done = True
         if self._call is not None:
             self._call(self)
 
+    def resolve(self, value: R) -> None:
+        self._value = value
+        self.keep()
+
     def fail(self, error: KafkaError) -> None:
-        assert not self._done, "a promise is broken once"
-        self._done = True
-        self._error = error
-        if self._call is not None:
-            self._call(self)
+        assert not self.done, "a promise is broken once"
+        if self._refuse is not None:
+            self._value = self._refuse(error)
+        else:
+            self._error = error
+        self.keep()
 
     def when_done(self, call: Callable[[Promise[R]], None]) -> None:
         """Call `call` with this promise as soon as it is kept or broken, which may be now."""
         assert self._call is None, "somebody listens already"
-        if self._done:
+        if self.done:
             call(self)
         else:
             self._call = call
@@ -72,11 +82,15 @@ class Promise(Generic[R]):
         return made
 
     def otherwise(self, refuse: Callable[[KafkaError], R]) -> Promise[R]:
-        """The promise of the same result, or of what `refuse` makes of the error."""
-        return self.then(_itself, refuse)
+        """This promise: should it be broken, it is kept instead, with what `refuse` makes of the error."""
+        if self._error is not None:
+            self._value, self._error = refuse(self._error), None
+        else:
+            self._refuse = refuse
+        return self
 
     def __await__(self) -> Generator[object, None, R]:
-        if not self._done:
+        if not self.done:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
             def wake(_: Promise[R]) -> None:
@@ -98,7 +112,3 @@ def broken(error: KafkaError) -> Promise[R]:
     promise: Promise[R] = Promise()
     promise.fail(error)
     return promise
-
-
-def _itself(value: R) -> R:
-    return value

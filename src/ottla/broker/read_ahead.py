@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 
 from ottla.errors import KafkaError
-from ottla.runtime import File, FileSpan, Offload
+from ottla.runtime import DiskError, File, FileSpan, Offload
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """Several fetches' worth: the device reads the next window while this one is being sent."""
@@ -30,8 +30,8 @@ class ReadAhead:
         self._ahead: dict[File, int] = {}
         """Up to where files with a steady reader have been, or are being, brought in."""
 
-    async def bring_in(self, spans: Sequence[FileSpan]) -> None:
-        """Raises `KafkaError` where the disk refuses."""
+    async def bring_in(self, spans: Sequence[FileSpan]) -> dict[FileSpan, DiskError]:
+        """Those that the disk refuses to read come back, each with the reason."""
         for file, position, size in spans:
             steady = self._ends.pop(file, -1) == position
             self._ends[file] = position + size
@@ -42,11 +42,16 @@ class ReadAhead:
             if steady:
                 self._ahead[file] = position + size
 
-        def work() -> None:
-            for file, position, size in spans:
-                file.prefetch(position, size)
+        def work() -> dict[FileSpan, DiskError]:
+            failures: dict[FileSpan, DiskError] = {}
+            for span in spans:
+                try:
+                    span.file.prefetch(span.position, span.size)
+                except DiskError as error:
+                    failures[span] = error
+            return failures
 
-        await self._offload.run(work)
+        return await self._offload.run(work)
 
     def follow(self, span: FileSpan) -> None:
         """`span` is about to be sent: see to what comes after it, if its reader is steady."""

@@ -439,28 +439,10 @@ class ReplicaManager:
         if partition.delete_waiters:
             self._check_low_watermark(partition)
 
-    def on_alter_partition_result(
-        self,
-        partition: HostedPartition,
-        proposal: ProposeIsr,
-        error: ErrorCode,
-        *,
-        leader_epoch: int = -1,
-        partition_epoch: int = -1,
-        isr: Sequence[int] = (),
-    ) -> None:
+    def on_alter_partition_result(self, partition: HostedPartition, proposal: ProposeIsr, error: ErrorCode) -> None:
         leader = partition.leader
         if leader is not None:
-            effects = leader.on_alter_partition_result(
-                proposal,
-                error,
-                self.now_ms(),
-                leader_epoch=leader_epoch,
-                partition_epoch=partition_epoch,
-                isr=isr,
-            )
-            self._carry_out(partition, effects)
-            self.touch(partition)
+            self._carry_out(partition, leader.on_alter_partition_result(proposal, error, self.now_ms()))
 
     def on_brokers(self, image: MetadataImage) -> None:
         """Brokers were registered, fenced, unfenced or began to shut down."""

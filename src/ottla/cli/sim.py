@@ -57,6 +57,10 @@ def run_sim(
         console.print(f"{len(seeds) - len(wanted)} of {len(seeds)} seeds have passed before with this build.")
     work = [Job(seed=seed, mode=chosen, nodes=nodes, seconds=seconds, mutation=mutation) for seed in wanted]
     summary = Summary()
+    if done is not None:
+        for seed in seeds:
+            if seed in done.done:
+                summary.add(done.done[seed])
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -82,8 +86,7 @@ def run_sim(
     if missing:
         console.print(f"never happened in {summary.seeds} seeds: {', '.join(missing)}")
     console.print(
-        f"{summary.seeds} seeds, {summary.simulated_s:.0f} simulated seconds, "
-        f"{summary.speed:.0f} simulated seconds per real second"
+        f"{summary.seeds} seeds, {summary.simulated_s:.0f} simulated seconds, {summary.speed}", soft_wrap=True
     )
     if summary.failures:
         failing = " ".join(str(result.seed) for result in sorted(summary.failures, key=lambda each: each.seed))

@@ -16,6 +16,7 @@ from ottla.controller.partition_change import Election, Wanted, change_partition
 from ottla.controller.speculation import Speculation
 from ottla.errors import ErrorCode
 from ottla.metadata.delta import NO_LEADER_CHANGE, merge_partition_change
+from ottla.metadata.features import partition_record_version
 from ottla.metadata.images import LEADER_RECOVERED, LEADER_RECOVERING, PartitionImage, TopicImage
 from ottla.metadata.records import MetadataRecord
 
@@ -77,6 +78,8 @@ class AlterPartitionControl:
         partition = topic.partitions.get(proposal.partition_index)
         members = _members(proposal)
         result.error_code = self._check(broker_id, partition, proposal, members)
+        if result.error_code == ErrorCode.INELIGIBLE_REPLICA and partition is not None:
+            return result, self._end_partition_epoch(topic, proposal.partition_index, partition)
         if result.error_code != ErrorCode.NONE or partition is None:
             return result, None
         record = change_partition(
@@ -105,6 +108,21 @@ class AlterPartitionControl:
         result.leader_recovery_state = partition.leader_recovery_state
         result.partition_epoch = partition.partition_epoch
         return result, record
+
+    def _end_partition_epoch(
+        self, topic: TopicImage, partition_index: int, partition: PartitionImage
+    ) -> MetadataRecord:
+        """A change that changes nothing but the partition epoch, so that a refusal is final.
+
+        The leader takes its proposal back when it hears of it, and counts the member no more. But it may have asked
+        more than once, and a copy that was given up may come late: to this controller when the broker is eligible
+        again, or to the next one, which does not know of the refusal. The copy names the old partition epoch, and is
+        refused for that, whoever gets it and whenever.
+        """
+        from ottla.wire.messages.partition_change_record import PartitionChangeRecord
+
+        record = PartitionChangeRecord(partition_id=partition_index, topic_id=topic.topic_id, isr=list(partition.isr))
+        return MetadataRecord(record, partition_record_version(self._state.image.features.metadata_version))
 
     def _check(
         self, broker_id: int, partition: PartitionImage | None, proposal: Proposal, members: list[tuple[int, int]]

@@ -5,10 +5,8 @@ A group id that nobody has is the classic part's: it makes the group, or refuses
 
 from __future__ import annotations
 
-from typing import Any
-
-from ottla.coordinator.classic import ClassicGroups, Joiner
-from ottla.coordinator.consumer import ConsumerGroups, Sender
+from ottla.coordinator.classic import Joiner
+from ottla.coordinator.consumer import Sender
 from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.outcome import Outcome
 from ottla.wire.messages.heartbeat_request import HeartbeatRequest
@@ -20,10 +18,8 @@ from ottla.wire.messages.leave_group_response import LeaveGroupResponse
 from ottla.wire.messages.sync_group_request import SyncGroupRequest
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
 
-Shard = GroupShard[Any, ClassicGroups, ConsumerGroups]
 
-
-def join(shard: Shard, request: JoinGroupRequest, joiner: Joiner, now_ms: int) -> Outcome[JoinGroupResponse]:
+def join(shard: GroupShard, request: JoinGroupRequest, joiner: Joiner, now_ms: int) -> Outcome[JoinGroupResponse]:
     """An empty consumer group makes way for a classic one."""
     group = shard.consumer.group(request.group_id)
     if group is None:
@@ -34,19 +30,19 @@ def join(shard: Shard, request: JoinGroupRequest, joiner: Joiner, now_ms: int) -
     return shard.consumer.classic_join(request, sender, joiner.api_version, now_ms)
 
 
-def sync(shard: Shard, request: SyncGroupRequest, token: int, now_ms: int) -> Outcome[SyncGroupResponse]:
+def sync(shard: GroupShard, request: SyncGroupRequest, token: int, now_ms: int) -> Outcome[SyncGroupResponse]:
     if shard.consumer.group(request.group_id) is None:
         return shard.classic.sync(request, token, now_ms)
     return shard.consumer.classic_sync(request, now_ms)
 
 
-def heartbeat(shard: Shard, request: HeartbeatRequest, now_ms: int) -> Outcome[HeartbeatResponse]:
+def heartbeat(shard: GroupShard, request: HeartbeatRequest, now_ms: int) -> Outcome[HeartbeatResponse]:
     if shard.consumer.group(request.group_id) is None:
         return shard.classic.heartbeat(request, now_ms)
     return shard.consumer.classic_heartbeat(request, now_ms)
 
 
-def leave(shard: Shard, request: LeaveGroupRequest, now_ms: int) -> Outcome[LeaveGroupResponse]:
+def leave(shard: GroupShard, request: LeaveGroupRequest, now_ms: int) -> Outcome[LeaveGroupResponse]:
     """`request` is as of version 3."""
     if shard.consumer.group(request.group_id) is None:
         return shard.classic.leave(request, now_ms)

@@ -6,10 +6,14 @@ timer or the end of a write to the part that its first word names. Driven by `br
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
+from ottla.config.node import NodeConfig
+from ottla.coordinator.classic import ClassicGroups
+from ottla.coordinator.consumer import ConsumerGroups
 from ottla.coordinator.groups import Group, GroupKind, Shared
+from ottla.coordinator.offsets import Offsets
 from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.coordinator.timeline import Timeline
@@ -32,39 +36,28 @@ class Part(Protocol):
     def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]: ...
 
 
-class GroupsPart(Part, Protocol):
-    def group(self, group_id: str) -> Group | None: ...
-
-    def groups(self) -> Iterator[Group]: ...
-
-
-class OffsetsPart(GroupsPart, Protocol):
-    """Its groups are those that have nothing but offsets, and so no record of their own."""
-
-    def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None: ...
-
-    def on_group_tombstone(self, group_id: str) -> None: ...
-
-
-F = TypeVar("F", bound=OffsetsPart)
-C = TypeVar("C", bound=GroupsPart)
-K = TypeVar("K", bound=GroupsPart)
-
 _OFFSET_KINDS = frozenset({0, 1})
 
 
-class GroupShard(Generic[F, C, K]):
+class GroupShard:
     """A `Shard`, and the `GroupDirectory` of its parts."""
 
     __slots__ = ("_parts", "classic", "consumer", "offsets", "shared")
 
-    def __init__(self, shared: Shared, offsets: F, classic: C, consumer: K) -> None:
+    def __init__(self, shared: Shared, offsets: Offsets, classic: ClassicGroups, consumer: ConsumerGroups) -> None:
         self.shared = shared
         self.offsets = offsets
         self.classic = classic
         self.consumer = consumer
         self._parts: dict[str, Part] = {"classic": classic, "consumer": consumer, "offsets": offsets}
         shared.groups = self
+
+    @classmethod
+    def empty(cls, config: Callable[[], NodeConfig]) -> GroupShard:
+        """`config` gives the node's configuration that is in force when it is asked."""
+        shared = Shared(config)
+        classic = ClassicGroups(shared)
+        return cls(shared, Offsets(shared), classic, ConsumerGroups(shared, classic))
 
     @property
     def timeline(self) -> Timeline:

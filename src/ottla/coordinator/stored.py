@@ -32,6 +32,8 @@ class EncodedRecord(NamedTuple):
     key: bytes
     value: bytes | None
     """Both with the two bytes that they begin with."""
+    place: object = None
+    """What the part that made it knows of the key, to spare itself reading it again; None of a record that was read."""
 
 
 AnyRecord = StoredRecord | EncodedRecord
@@ -52,30 +54,30 @@ class RecordKinds:
 
     def encode(self, record: AnyRecord) -> tuple[bytes, bytes | None]:
         if type(record) is EncodedRecord:
-            return record
+            return record.key, record.value
         assert type(record) is StoredRecord
         key, value, version = record
         assert key.API_KEY in self._names, f"{type(key).__name__} does not belong to this topic"
         encoded = _SHORT.pack(key.API_KEY) + key.encode(0)
         return encoded, None if value is None else _SHORT.pack(version) + value.encode(version)
 
-    def decode(self, key: bytes | memoryview, value: bytes | memoryview | None) -> AnyRecord | None:
+    def decode(self, key: bytes, value: bytes | None) -> AnyRecord | None:
         """None: a kind, or a version, that this release does not know."""
         if key[:2] in self._encoded:
-            return EncodedRecord(bytes(key), None if value is None else bytes(value))
+            return EncodedRecord(key, value)
         if len(key) < 2 or (value is not None and len(value) < 2):
             raise Malformed("a coordinator's record is shorter than its version")
         kind: int = _SHORT.unpack_from(key)[0]
         classes = self._classes.get(kind) or self._load(kind)
         if classes is None:
             return None
-        decoded_key = classes[0].decode(bytes(key[2:]), 0)
+        decoded_key = classes[0].decode(key[2:], 0)
         if value is None:
             return StoredRecord(decoded_key, None)
         version: int = _SHORT.unpack_from(value)[0]
         if version not in classes[1].VERSIONS:
             return None
-        return StoredRecord(decoded_key, classes[1].decode(bytes(value[2:]), version), version)
+        return StoredRecord(decoded_key, classes[1].decode(value[2:], version), version)
 
     def _load(self, kind: int) -> tuple[type[Message], type[Message]] | None:
         name = self._names.get(kind)

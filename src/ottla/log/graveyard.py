@@ -36,6 +36,10 @@ class Graveyard:
             self._doomed.append((remove_at_ms, paths))
         return len(detached)
 
+    def doom(self, paths: list[str], remove_at_ms: int) -> None:
+        """These files are marked as deleted already."""
+        self._doomed.append((remove_at_ms, paths))
+
     def take_due(self, now_ms: int) -> list[str]:
         """The files whose delay is over; the caller removes them."""
         due: list[str] = []

@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import files, replicated, retention, timestamps, truncation
@@ -38,6 +38,9 @@ from ottla.log.txn_index import AbortedTxn
 from ottla.model import TopicPartition, Uuid
 from ottla.records import BatchHeader, EndTxnMarker
 from ottla.runtime.seams import Disk, DiskError, File, FileSpan
+
+if TYPE_CHECKING:
+    from ottla.log.cleaner.swap import Swap
 
 _ASSIGNED = struct.Struct(">qii")
 """What a leader assigns, and the length between: base offset, batch length, leader epoch."""
@@ -64,6 +67,7 @@ class Log:
         "_random",
         "_segments",
         "_settled_epoch",
+        "_swap",
         "_unsealed_from",
         "before_truncation",
         "config",
@@ -71,6 +75,7 @@ class Log:
         "cut_unsynced",
         "directory",
         "epochs",
+        "first_dirty_offset",
         "high_watermark",
         "last_flush_ms",
         "log_end_offset",
@@ -109,6 +114,7 @@ class Log:
         recovered: bool = False,
         cut_at_load: bool = False,
         missing_until: int = 0,
+        first_dirty_offset: int | None = None,
     ) -> None:
         """`unsealed_from` is the first segment whose indexes are held in memory. In the directory of a `new` log
         nothing is synced yet; in that of a `recovered` one, nobody knows what is."""
@@ -129,6 +135,8 @@ class Log:
         """Were there bytes in the files that could not be kept?"""
         self.missing_until = missing_until
         """This replica once held everything before that offset, and its disk has lost the end of it."""
+        self.first_dirty_offset = first_dirty_offset
+        """Compaction has been over everything before it; None if it never was here."""
         self.epochs = epochs
         self.producers = producers
         self.snapshots = snapshots
@@ -141,6 +149,8 @@ class Log:
         """Called after recovery point and high watermark were lowered and before anything is cut, to make that durable:
         the log, and whether the high watermark fell."""
         self._flush: Flush | None = None
+        self._swap: Swap | None = None
+        """A compacted segment that readers have already and whose files are on their way to their names."""
         self._graveyard = Graveyard(disk)
         self.cut_unsynced = recovered
         """Was anything cut off that a power loss might bring back? Then the next append waits for the disk."""
@@ -352,7 +362,7 @@ class Log:
         segment = self._active
         if segment.size:
             first = segment.first_batch_timestamp()
-            age = self.config.segment_ms - segment.jitter_ms
+            age = self.config.roll_ms - segment.jitter_ms
             segment.roll_after_ms = first + age if first >= 0 else _NEVER
 
     def _should_roll(
@@ -367,7 +377,7 @@ class Log:
             return False
         if segment.roll_after_ms != _NEVER:
             return True
-        return now_ms - segment.created_ms > self.config.segment_ms - segment.jitter_ms
+        return now_ms - segment.created_ms > self.config.roll_ms - segment.jitter_ms
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, whatever its size; no effect if it is empty."""
@@ -583,6 +593,13 @@ class Log:
             self.offline = True
             raise
 
+    def settle_swap(self, now_ms: int) -> None:
+        """Finish a swap that is under way, here and now. Blocks if there is one."""
+        if self._swap is not None:
+            swap = self._swap
+            swap.settle()
+            swap.finish(now_ms)
+
     def settle_cut(self) -> None:
         """Make the last cut durable, here and now. Blocks."""
         self._active.file.sync()
@@ -601,14 +618,7 @@ class Log:
         if not self.producers.entries and not self.producers.has_unreplicated:
             return  # Nothing to take back, and no need to read a segment to see that.
         self.producers.clear()
-        replay_producers(
-            self._segments,
-            self.producers,
-            self.snapshots,
-            self.log_start_offset,
-            self.log_end_offset,
-            now_ms,
-        )
+        replay_producers(self._segments, self.producers, self.snapshots, self.log_end_offset, now_ms)
         self.producers.on_high_watermark(self.high_watermark)
 
     # Retention.
@@ -619,7 +629,7 @@ class Log:
 
         If all of them go, a new active segment is rolled first.
         """
-        if self.offline:
+        if self.offline or self._swap is not None:
             return []
         count = retention.expired_count(
             self._segments,
@@ -758,6 +768,7 @@ class Log:
         if self.offline:
             self._refuse_offline()
         try:
+            self.settle_swap(now_ms)
             active = self._active
             if active.preallocated:
                 active.trim()
@@ -804,6 +815,9 @@ class Log:
         While a flush is under way it needs them; then they are closed when it ends (`on_flush_ended`).
         """
         self.offline = True
+        if self._swap is not None:
+            self._swap.cancel()
+            self._swap = None
         if self._flush is None:
             self._close_files()
 

@@ -56,6 +56,11 @@ class LogConfig:
         return cls(**chosen)  # type: ignore[arg-type]
 
     @property
+    def roll_ms(self) -> int:
+        """The age at which a segment is sealed: compaction waits for that, so its own limit counts too (KIP-354)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+
+    @property
     def max_offset_index_entries(self) -> int:
         return self.segment_index_bytes // 8
 

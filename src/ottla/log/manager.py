@@ -38,6 +38,7 @@ class LogDirectory:
     __slots__ = (
         "_failed",
         "_release",
+        "cleaner_offsets",
         "for_topics",
         "high_watermarks",
         "log_starts",
@@ -59,12 +60,13 @@ class LogDirectory:
         self.recovery_points = CheckpointFile(disk, f"{path}/{files.RECOVERY_POINT_CHECKPOINT}")
         self.log_starts = CheckpointFile(disk, f"{path}/{files.LOG_START_CHECKPOINT}")
         self.high_watermarks = CheckpointFile(disk, f"{path}/{files.HIGH_WATERMARK_CHECKPOINT}")
+        self.cleaner_offsets = CheckpointFile(disk, f"{path}/{files.CLEANER_CHECKPOINT}")
         self._release: Callable[[], None] | None = None
 
     @property
     def offline(self) -> bool:
         return self._failed or any(
-            file.failed for file in (self.recovery_points, self.log_starts, self.high_watermarks)
+            file.failed for file in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets)
         )
 
     @property
@@ -184,6 +186,7 @@ class LogManager:
         recovery_points = directory.recovery_points.read()
         log_starts = directory.log_starts.read()
         high_watermarks = directory.high_watermarks.read()
+        cleaner_offsets = directory.cleaner_offsets.read()
         for name in disk.list(path):
             if not disk.is_dir(f"{path}/{name}"):
                 continue
@@ -210,6 +213,7 @@ class LogManager:
                 log_start_offset=log_starts.get(partition, 0),
                 recovery_point=recovery_points.get(partition, 0),
                 high_watermark=high_watermarks.get(partition, 0),
+                first_dirty_offset=cleaner_offsets.get(partition),
                 producers=self._new_producers(),
                 cache=self._cache,
                 random=self._random,
@@ -260,6 +264,8 @@ class LogManager:
     def _before_truncation(self, log: Log, high_watermark_fell: bool) -> None:
         directory = self.directories[_parent(log.directory)]
         self._recovery_points(directory)()
+        if log.first_dirty_offset == log.recovery_point:
+            self._cleaner_offsets(directory)()
         if high_watermark_fell:
             self._high_watermarks(directory)()
 
@@ -364,6 +370,7 @@ class LogManager:
 
     def _retire(self, partitions: Iterable[TopicPartition], suffix: str, now_ms: int) -> PendingWork:
         touched: dict[str, None] = {}
+        compacted: set[str] = set()
         for partition in partitions:
             log = self.logs.pop(partition)
             log.abandon()
@@ -377,10 +384,14 @@ class LogManager:
             else:
                 self.strays.append(target)
             touched[parent] = None
+            if log.first_dirty_offset is not None:
+                compacted.add(parent)
         steps: list[Callable[[], None]] = []
         for parent in touched:
             # The first checkpoint written syncs the directory, and so the renames.
             steps += self._checkpoints(self.directories[parent])
+            if parent in compacted:
+                steps.append(self._cleaner_offsets(self.directories[parent]))
         return PendingWork(steps)
 
     def fail_directory(self, path: str) -> list[TopicPartition]:
@@ -453,6 +464,10 @@ class LogManager:
     def prepare_high_watermark_checkpoints(self) -> PendingWork:
         return PendingWork(self._high_watermarks(directory) for directory in self._online())
 
+    def prepare_cleaner_checkpoint(self, log: Log) -> PendingWork:
+        """How far the logs of `log`'s directory are compacted."""
+        return PendingWork([self._cleaner_offsets(self.directories[_parent(log.directory)])])
+
     def _checkpoints(self, directory: LogDirectory) -> list[Callable[[], None]]:
         return [self._recovery_points(directory), self._log_starts(directory), self._high_watermarks(directory)]
 
@@ -470,6 +485,15 @@ class LogManager:
     def _high_watermarks(self, directory: LogDirectory) -> Callable[[], None]:
         return directory.high_watermarks.prepare(
             {log.topic_partition: log.high_watermark for log in self._in(directory)}
+        )
+
+    def _cleaner_offsets(self, directory: LogDirectory) -> Callable[[], None]:
+        return directory.cleaner_offsets.prepare(
+            {
+                log.topic_partition: log.first_dirty_offset
+                for log in self._in(directory)
+                if log.first_dirty_offset is not None
+            }
         )
 
     def _online(self) -> list[LogDirectory]:

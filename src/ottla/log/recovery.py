@@ -45,6 +45,7 @@ def load_log(
     log_start_offset: int = 0,
     recovery_point: int = 0,
     high_watermark: int = 0,
+    first_dirty_offset: int | None = None,
     producers: ProducerStates,
     cache: IndexCache,
     random: Random,
@@ -58,7 +59,7 @@ def load_log(
     from them again. A log without copies keeps all that can still be read.
     """
     loader = _Loader(disk, directory, topic_partition, config, producers, cache, random, now_ms)
-    return loader.load(clean, log_start_offset, recovery_point, high_watermark, has_copies)
+    return loader.load(clean, log_start_offset, recovery_point, high_watermark, first_dirty_offset, has_copies)
 
 
 class _Loader:
@@ -85,12 +86,22 @@ class _Loader:
         self.changed = False
         """Was anything cut off the batches?"""
         self.recovery_point = 0
+        self.gaps_until = 0
+        """Below it a segment may end before the next begins: Apache Kafka's compaction leaves such gaps, ours does not.
+        Beyond it, one tells that a segment is lost."""
         self.cut_bytes = 0
         """How much, but for what was preallocated and never written."""
 
     def load(
-        self, clean: bool, log_start: int, recovery_point: int, high_watermark: int, has_copies: bool = False
+        self,
+        clean: bool,
+        log_start: int,
+        recovery_point: int,
+        high_watermark: int,
+        first_dirty: int | None,
+        has_copies: bool,
     ) -> Log:
+        self.gaps_until = max(first_dirty or 0, recovery_point if self.config.compact else 0)
         names = settle_leftovers(self.disk, self.directory)
         bases = [offset for name in names if name.endswith(files.LOG) and (offset := files.offset_of(name)) is not None]
         self._remove_orphans(names, bases)
@@ -149,9 +160,7 @@ class _Loader:
         self._complete_epochs(log_start, end)
         self.epochs.truncate_from_start(log_start)
         if clean:
-            replay_producers(
-                Segments(self.segments, self.cache), self.producers, self.snapshots, log_start, end, self.now_ms
-            )
+            replay_producers(Segments(self.segments, self.cache), self.producers, self.snapshots, end, self.now_ms)
         self.snapshots.retain([segment.base_offset for segment in self.segments] + [end])
         self.epochs.dirty = self.epochs.encode(end) != epochs_file
 
@@ -180,6 +189,7 @@ class _Loader:
             recovered=not clean or self.changed,
             cut_at_load=self.changed,
             missing_until=high_watermark if end < high_watermark else 0,
+            first_dirty_offset=first_dirty,
         )
         if log.missing_until:
             _log.log(
@@ -269,7 +279,7 @@ class _Loader:
         for at, header in scan.headers(active.file, position, active.size):
             if at == position and position and header.last_offset - base != active.offsets.relative_offsets[-1]:
                 return None
-            if header.max_timestamp > active.max_timestamp:
+            if header.record_count and header.max_timestamp > active.max_timestamp:
                 active.max_timestamp, active.max_timestamp_offset = header.max_timestamp, header.last_offset
             end, valid = header.next_offset, at + header.size
         if not valid and position:
@@ -284,16 +294,19 @@ class _Loader:
         """Read everything from segment `floor` on; returns the log's end."""
         segments = self.segments
         base = segments[floor].base_offset
-        self.epochs.truncate_from_end(base)
+        # Compaction leaves not every epoch's first batch, to tell where it began; what is flushed can be trusted.
+        self.epochs.truncate_from_end(max(base, self.recovery_point) if self.config.compact else base)
         # A snapshot from here on may tell of a history that was cut off: they are taken anew.
         self.snapshots.retain([offset for offset in self.snapshots.offsets if offset <= base])
-        replay_producers(Segments(segments, self.cache), self.producers, self.snapshots, log_start, base, self.now_ms)
+        replay_producers(Segments(segments, self.cache), self.producers, self.snapshots, base, self.now_ms)
         end = base
         for slot in range(floor, len(segments)):
             segment = segments[slot]
             if segment.base_offset != end:
-                self._drop(slot)
-                break
+                if not end < segment.base_offset <= self.gaps_until:
+                    self._drop(slot)
+                    break
+                end = segment.base_offset
             if segment.base_offset > log_start:
                 self.snapshots.take(self.producers, segment.base_offset)
             end = self._read_segment(segment)
@@ -317,7 +330,7 @@ class _Loader:
                 break
             if not position:
                 segment.first_timestamp = header.max_timestamp
-            if header.max_timestamp > segment.max_timestamp:
+            if header.record_count and header.max_timestamp > segment.max_timestamp:
                 segment.max_timestamp, segment.max_timestamp_offset = header.max_timestamp, last
             if position - segment.indexed_position > interval:
                 segment.offsets.append(last - base, position)
@@ -418,13 +431,16 @@ def replay_producers(
     segments: Segments,
     producers: ProducerStates,
     snapshots: SnapshotFiles,
-    log_start_offset: int,
     end_offset: int,
     now_ms: int,
 ) -> None:
-    """Fill `producers` as of `end_offset`: from the newest snapshot at or below it, and the batches after that."""
+    """Fill `producers` as of `end_offset`: from the newest snapshot at or below it, and the batches after that.
+
+    Those before the log start count while their files are there: without them a producer would be known by a batch that
+    is not its last, and the one that follows be refused.
+    """
     loaded = snapshots.load_latest(producers, end_offset, now_ms)
-    start = log_start_offset if loaded is None else max(loaded, log_start_offset)
+    start = segments.bases[0] if loaded is None else loaded
     if start >= end_offset:
         return
     for segment in segments.between(segments.slot_of(start), bisect_left(segments.bases, end_offset)):
@@ -461,7 +477,8 @@ def settle_leftovers(disk: Disk, directory: str) -> list[str]:
 
     Deleted files and half-written ones go. Compaction writes `.cleaned`, renames all of them to `.swap` once they are
     whole, and then to their place: swaps are completed and the segments whose place they take removed, unless a
-    `.cleaned` file shows that the renaming itself was interrupted.
+    `.cleaned` file shows that the renaming itself was interrupted. Each step is durable before the next, for a power
+    loss may come here too: with the log in its place its indexes are not taken for those of an old one.
     """
     names = disk.list(directory)
     cleaned = [
@@ -469,13 +486,20 @@ def settle_leftovers(disk: Disk, directory: str) -> list[str]:
     ]
     first_cleaned = min(cleaned, default=1 << 63)
     swaps: list[str] = []
+    undone: list[str] = []
     stale: list[str] = []
     for name in names:
         offset = files.offset_of(name)
         if files.is_leftover(name) or name.endswith((files.CLEANED, ".tmp")):
             stale.append(name)
         elif name.endswith(files.SWAP):
-            (stale if offset is None or offset >= first_cleaned else swaps).append(name)
+            (undone if offset is None or offset >= first_cleaned else swaps).append(name)
+    if undone:
+        # Before the `.cleaned` files that condemn them: without those they would pass for a whole swap.
+        for name in undone:
+            disk.remove(f"{directory}/{name}")
+        disk.sync_dir(directory)
+        stale += undone
     for name in stale:
         disk.remove(f"{directory}/{name}")
     if not swaps:
@@ -485,9 +509,12 @@ def settle_leftovers(disk: Disk, directory: str) -> list[str]:
         offset = files.offset_of(name)
         if offset is not None and name not in swaps and name not in stale and low <= offset < high:
             disk.remove(f"{directory}/{name}")
-    for name in swaps:
-        disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(files.SWAP)}")
     disk.sync_dir(directory)
+    for wanted in (True, False):
+        for name in swaps:
+            if name.endswith(files.LOG + files.SWAP) is wanted:
+                disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(files.SWAP)}")
+        disk.sync_dir(directory)
     return disk.list(directory)
 
 

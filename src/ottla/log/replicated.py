@@ -113,7 +113,7 @@ def _write_run(log: Log, data: memoryview, run: list[BatchHeader]) -> None:
         last_offset = header.base_offset + header.last_offset_delta
         tail_last.append(last_offset)
         tail_positions.append(position)
-        if header.max_timestamp > segment.max_timestamp:
+        if header.max_timestamp > segment.max_timestamp and header.record_count:
             segment.max_timestamp = header.max_timestamp
             segment.max_timestamp_offset = last_offset
         segment.size = position + size

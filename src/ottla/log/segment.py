@@ -71,7 +71,7 @@ class Segment:
         self.first_timestamp: int | None = None
         """The largest timestamp of the first batch, from which `segment.ms` counts; None while unknown or empty."""
         self.max_timestamp = UNKNOWN_TIMESTAMP
-        """The largest timestamp so far, -1 if there is none."""
+        """The largest timestamp of any record so far, -1 if there is none. A batch that compaction emptied has none."""
         self.max_timestamp_offset = base_offset
         """The last offset of the first batch that has it."""
         self.offsets: OffsetIndex | None = None
@@ -118,6 +118,10 @@ class Segment:
         if self._open_file is None:
             self._open_file = self._disk.open(self.path(files.LOG))
         return self._open_file
+
+    def open_as(self, path: str) -> None:
+        """Open the log file, which does not have its name yet."""
+        self._open_file = self._disk.open(path)
 
     def hold_empty_indexes(self) -> None:
         self.offsets = OffsetIndex()
@@ -234,7 +238,7 @@ class Segment:
         largest, largest_offset = NO_TIMESTAMP, base
         for position, header in scan.headers(self.file, 0, self.size, 1 << 20):
             last = header.base_offset + header.last_offset_delta
-            if header.max_timestamp > largest:
+            if header.record_count and header.max_timestamp > largest:
                 largest, largest_offset = header.max_timestamp, last
             if position - offsets.last_position > interval:
                 offsets.append(last - base, position)
@@ -311,7 +315,7 @@ class Segment:
         self.max_timestamp, relative = self.times.last
         self.max_timestamp_offset = self.base_offset + relative
         for _, header in scan.headers(self.file, self.indexed_position, self.size):
-            if header.max_timestamp > self.max_timestamp:
+            if header.record_count and header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
         self.drop_tail()
         self.tail_start = offset

@@ -51,6 +51,11 @@ class Segments:
         self._list.append(segment)
         self.bases.append(segment.base_offset)
 
+    def replace(self, slot: int, count: int, segment: Segment) -> None:
+        """`segment` in the place of `count` others."""
+        self._list[slot : slot + count] = [segment]
+        self.bases[slot : slot + count] = [segment.base_offset]
+
     def take_first(self, count: int) -> list[Segment]:
         taken = self._list[:count]
         del self._list[:count]

@@ -135,6 +135,15 @@ class SnapshotFiles:
             if path in self.unsynced:
                 self.unsynced.remove(path)
 
+    def forget(self, offsets: Iterable[int]) -> None:
+        """Count on these no more; somebody else takes their files away."""
+        for offset in offsets:
+            if offset in self.offsets:
+                self.offsets.remove(offset)
+                path = self.path(offset)
+                if path in self.unsynced:
+                    self.unsynced.remove(path)
+
     def retain(self, wanted: Iterable[int]) -> None:
         """Remove every snapshot that is not at one of `wanted`."""
         keep = set(wanted)

@@ -70,6 +70,7 @@ def start_over(log: Log, offset: int, log_start_offset: int, now_ms: int) -> Non
 
 def _prepare(log: Log, offset: int) -> None:
     """Before anything is cut: what a start must not trust, unread, any more."""
+    log.settle_swap(0)
     fell = offset < log.high_watermark
     flushed = offset < log.recovery_point
     _lower(log, offset)
@@ -85,3 +86,5 @@ def _lower(log: Log, offset: int) -> None:
         log._flush.end_offset = min(log._flush.end_offset, offset)
     log.recovery_point = min(log.recovery_point, offset)
     log.high_watermark = min(log.high_watermark, offset)
+    if log.first_dirty_offset is not None:
+        log.first_dirty_offset = min(log.first_dirty_offset, offset)

@@ -100,7 +100,14 @@ ROWS = (
     MetricRow("kafka_log_logmanager_logdirectoryoffline", GAUGE, "Whether a log directory failed.", ("logdirectory",)),
     MetricRow("kafka_log_logmanager_segmentsdeleted", COUNTER, "Segments deleted by retention."),
     MetricRow("kafka_log_logcleanermanager_uncleanablepartitionscount", GAUGE, "Partitions that cannot be compacted."),
+    MetricRow("kafka_log_logcleanermanager_uncleanablebytes", GAUGE, "Bytes that wait in such partitions."),
+    MetricRow("kafka_log_logcleanermanager_maxdirtypercent", GAUGE, "Uncompacted share of the dirtiest log."),
+    MetricRow("kafka_log_logcleanermanager_timesincelastrunms", GAUGE, "Time since a log to compact was looked for."),
     MetricRow("kafka_log_logcleaner_cleanerrecopypercent", GAUGE, "Share of bytes that the last compaction kept."),
+    MetricRow("kafka_log_logcleaner_maxcleantimesecs", GAUGE, "Time that the last compaction took."),
+    MetricRow("kafka_log_logcleaner_maxbufferutilizationpercent", GAUGE, "How full the last map of keys was."),
+    MetricRow("kafka_log_logcleaner_maxcompactiondelaysecs", GAUGE,
+              "How far a log is behind max.compaction.lag.ms."),
 
     # Replicas.
     MetricRow("kafka_server_replicamanager_leadercount", GAUGE, "Partitions that this broker leads."),

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
-from ottla.partition.replica import NEVER, FollowerProgress, Heard, LiveBroker
+from ottla.partition.replica import FollowerProgress, Heard, LiveBroker
 
 _NOTHING: tuple[Effect, ...] = ()
 
 _NOT_APPLIED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
-"""The controller is up to date and says that it did nothing: the committed state stands."""
+"""The controller is up to date and says that it did nothing, and will not: the committed state stands. It gave the
+partition a new epoch with its refusal, so that no copy of the proposal that is still on its way can be accepted
+(`controller/alter_partition.py`)."""
 
 _AWAIT_METADATA = frozenset(
     {
+        ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -24,21 +27,8 @@ _AWAIT_METADATA = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""The partition has moved on without us. What became of the proposal is not known, so it stays in flight until the
-metadata says more: to roll it back could leave a member of the in-sync set out of the count (KIP-497)."""
-
-_NOBODY_ACTED = frozenset(
-    {
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.STALE_BROKER_EPOCH,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.UNSUPPORTED_VERSION,
-    }
-)
-"""The request was turned away as a whole. After any other failure the controller may have got it, or may yet get it."""
-
-COPY_MS_MAX = 5_000
-"""How long a request whose answer was given up may be on its way before the controller acts on it."""
+"""The partition has moved on, with our proposal or without it, and the metadata will say where to. Until then the
+proposal stays in flight: to roll it back could leave a member of the in-sync set out of the count (KIP-497)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,12 +45,13 @@ class PartitionLeader:
     The in-sync set moves between two states:
 
         committed ── a follower caught up, or fell behind ──▶ in flight (`pending`)
-        in flight ── answered, or the metadata has news ──▶ committed
-        in flight ── the controller cannot say ──▶ in flight, proposed again or until the metadata has news
+        in flight ── refused for good, or the metadata has news ──▶ committed
+        in flight ── agreed to ──▶ in flight, until the metadata has it
+        in flight ── the controller cannot say ──▶ in flight, proposed again
 
-    A proposal that was made more than once is a trap. The controller refuses one copy, because a broker is fenced for a
-    moment, and accepts another that comes late, when the broker is back. So a refusal of what may still be on its way
-    does not roll back; it is asked again until no copy can be left.
+    Only the metadata brings another set. The controller's answer says the same and often says it earlier, but not what
+    else was decided before: a leader that took a set from the answer, and had not heard that `min.insync.replicas` was
+    raised, would commit with too few, past eligible leaders that are not in the set (A2).
     """
 
     replica_id: int
@@ -85,8 +76,6 @@ class PartitionLeader:
     """All replicas but ourselves, in the order of the assignment."""
     pending: ProposeIsr | None = field(init=False, default=None)
     """The change that the controller has been asked for. One at a time."""
-    copies_until_ms: int = field(init=False, default=NEVER)
-    """Until then it may get another copy of it."""
     maximal_isr: frozenset[int] = field(init=False)
     """Derived: the committed in-sync set, and the replicas that a change in flight adds. What it removes still counts,
     since the controller may refuse."""
@@ -188,44 +177,22 @@ class PartitionLeader:
 
     # What the controller decides.
 
-    def on_alter_partition_result(
-        self,
-        proposal: ProposeIsr,
-        error: ErrorCode,
-        now_ms: int,
-        *,
-        leader_epoch: int = -1,
-        partition_epoch: int = -1,
-        isr: Sequence[int] = (),
-    ) -> Sequence[Effect]:
-        """The answer to `proposal`; the other arguments are the partition as the controller then had it."""
-        if proposal is not self.pending:
-            return _NOTHING  # The metadata was quicker.
-        if error is ErrorCode.NONE:
-            if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
-                return _NOTHING
-            self.partition_epoch = partition_epoch
-            self._commit(frozenset(isr))
-            # Not at once if it came to nothing: the controller would be asked the same over and over.
-            proposed = self._grow_again(now_ms) if self.isr.issuperset(proposal.joining) else _NOTHING
-            return (*proposed, *self._advance(now_ms))
+    def on_alter_partition_result(self, proposal: ProposeIsr, error: ErrorCode, now_ms: int) -> Sequence[Effect]:
+        """The controller's answer to `proposal`, or what became of the request."""
+        if proposal is not self.pending or error in _AWAIT_METADATA:
+            return _NOTHING
         if error in _NOT_APPLIED:
-            if proposal.joining and now_ms < self.copies_until_ms:
-                return (proposal,)
             self._commit(self.isr)
             return self._advance(now_ms)
-        if error in _AWAIT_METADATA:
-            return _NOTHING
-        if error not in _NOBODY_ACTED:
-            self.copies_until_ms = now_ms + COPY_MS_MAX
+        # Whoever was asked may have acted, may act yet, or was nobody to ask. To ask again is safe in any case: only
+        # one proposal of a partition epoch can ever be accepted.
         return (proposal,)
 
     def on_partition(
         self, partition_epoch: int, replicas: tuple[int, ...], isr: frozenset[int], now_ms: int
     ) -> Sequence[Effect]:
         """The metadata has the partition in this leader epoch so."""
-        if partition_epoch < self.partition_epoch:
-            return _NOTHING  # We know better, from the answer to a proposal.
+        assert partition_epoch >= self.partition_epoch, "the metadata does not go back"
         if replicas != self.replicas:
             known = self.followers
             self.replicas = replicas
@@ -317,7 +284,6 @@ class PartitionLeader:
     def _commit(self, isr: frozenset[int]) -> None:
         self.isr = isr
         self.pending = None
-        self.copies_until_ms = NEVER
         self._derive()
 
     def _derive(self) -> None:

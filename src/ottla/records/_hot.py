@@ -1,4 +1,5 @@
-"""What is done to every byte of produced records, compiled where it can be (`ottla.compiled`)."""
+"""What is done to every byte of produced records, and to every record of a coordinator, compiled where it can be
+(`ottla.compiled`)."""
 
 from __future__ import annotations
 
@@ -11,9 +12,19 @@ NATIVE = _side.__name__.endswith("._native")
 """Is it the compiled side?"""
 
 if TYPE_CHECKING:
-    from ottla.records._pure import check, crc32c, crc_matches, parse_header, walk
+    from ottla.records._pure import check, crc32c, crc_matches, pack_records, parse_header, unpack_records, walk
 else:
     check, crc32c, crc_matches = _side.check, _side.crc32c, _side.crc_matches
     parse_header, walk = _side.parse_header, _side.walk
+    pack_records, unpack_records = _side.pack_records, _side.unpack_records
 
-__all__ = ["NATIVE", "check", "crc32c", "crc_matches", "parse_header", "walk"]
+__all__ = [
+    "NATIVE",
+    "check",
+    "crc32c",
+    "crc_matches",
+    "pack_records",
+    "parse_header",
+    "unpack_records",
+    "walk",
+]

@@ -11,237 +11,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#define HAVE_X86_CRC 1
-#include <immintrin.h>
-#elif defined(__ARM_FEATURE_CRC32)
-#define HAVE_ARM_CRC 1
-#include <arm_acle.h>
-#endif
-
-/* ---- CRC-32C ------------------------------------------------------------------------------------------------- */
-
-#define POLYNOMIAL 0x82F63B78u /* Castagnoli's, bits reversed: the lowest bit is the highest power. */
-
-typedef uint32_t (*crc_function)(uint32_t state, const uint8_t *data, size_t size);
-
-static uint32_t crc_table[8][256];
-
-static void
-make_crc_table(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t state = byte;
-        for (int bit = 0; bit < 8; bit++) {
-            state = (state >> 1) ^ (state & 1 ? POLYNOMIAL : 0);
-        }
-        crc_table[0][byte] = state;
-    }
-    for (int slice = 1; slice < 8; slice++) {
-        for (int byte = 0; byte < 256; byte++) {
-            uint32_t before = crc_table[slice - 1][byte];
-            crc_table[slice][byte] = (before >> 8) ^ crc_table[0][before & 0xFF];
-        }
-    }
-}
-
-/* Eight bytes a step, each through the table for its distance from the end of the step. */
-static uint32_t
-crc_by_table(uint32_t state, const uint8_t *data, size_t size)
-{
-    for (; size >= 8; data += 8, size -= 8) {
-        uint32_t mixed = state ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16
-                                  | (uint32_t)data[3] << 24);
-        state = crc_table[7][mixed & 0xFF] ^ crc_table[6][mixed >> 8 & 0xFF] ^ crc_table[5][mixed >> 16 & 0xFF]
-                ^ crc_table[4][mixed >> 24] ^ crc_table[3][data[4]] ^ crc_table[2][data[5]] ^ crc_table[1][data[6]]
-                ^ crc_table[0][data[7]];
-    }
-    for (; size > 0; data++, size--) {
-        state = (state >> 8) ^ crc_table[0][(state ^ *data) & 0xFF];
-    }
-    return state;
-}
-
-#ifdef HAVE_X86_CRC
-
-/* The instruction takes three cycles and can start every cycle, so three streams run side by side. Their states are
- * joined by multiplying with a power of x: a state that stands n bytes before another is worth x^8n as much. The
- * carry-less product of two reversed 32-bit numbers, put through the CRC instruction, comes out multiplied by x^33. */
-#define LONG_STREAM 2048
-#define SHORT_STREAM 128
-
-static uint64_t join_long[2], join_short[2];
-
-/* x to the given power, modulo the polynomial, bits reversed. */
-static uint64_t
-power_of_x(int exponent)
-{
-    uint32_t value = 0x80000000u;
-    while (exponent-- > 0) {
-        value = (value >> 1) ^ (value & 1 ? POLYNOMIAL : 0);
-    }
-    return value;
-}
-
-static void
-make_joins(void)
-{
-    join_long[0] = power_of_x(8 * LONG_STREAM - 33);
-    join_long[1] = power_of_x(16 * LONG_STREAM - 33);
-    join_short[0] = power_of_x(8 * SHORT_STREAM - 33);
-    join_short[1] = power_of_x(16 * SHORT_STREAM - 33);
-}
-
-static inline uint64_t
-load64(const uint8_t *data)
-{
-    uint64_t value;
-    memcpy(&value, data, sizeof value);
-    return value;
-}
-
-__attribute__((target("sse4.2,pclmul"))) static inline uint32_t
-join_streams(uint32_t first, uint32_t second, uint32_t third, const uint64_t join[2])
-{
-    __m128i left = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)first), _mm_cvtsi64_si128((long long)join[1]), 0);
-    __m128i right = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)second), _mm_cvtsi64_si128((long long)join[0]), 0);
-    uint64_t product = (uint64_t)_mm_cvtsi128_si64(_mm_xor_si128(left, right));
-    return (uint32_t)_mm_crc32_u64(0, product) ^ third;
-}
-
-__attribute__((target("sse4.2,pclmul"))) static inline uint32_t
-crc_three_streams(uint32_t state, const uint8_t *data, size_t stream, const uint64_t join[2])
-{
-    uint64_t first = state, second = 0, third = 0;
-    for (size_t at = 0; at < stream; at += 8) {
-        first = _mm_crc32_u64(first, load64(data + at));
-        second = _mm_crc32_u64(second, load64(data + stream + at));
-        third = _mm_crc32_u64(third, load64(data + 2 * stream + at));
-    }
-    return join_streams((uint32_t)first, (uint32_t)second, (uint32_t)third, join);
-}
-
-__attribute__((target("sse4.2,pclmul"))) static uint32_t
-crc_by_sse42(uint32_t state, const uint8_t *data, size_t size)
-{
-    for (; size >= 3 * LONG_STREAM; data += 3 * LONG_STREAM, size -= 3 * LONG_STREAM) {
-        state = crc_three_streams(state, data, LONG_STREAM, join_long);
-    }
-    for (; size >= 3 * SHORT_STREAM; data += 3 * SHORT_STREAM, size -= 3 * SHORT_STREAM) {
-        state = crc_three_streams(state, data, SHORT_STREAM, join_short);
-    }
-    for (; size >= 8; data += 8, size -= 8) {
-        state = (uint32_t)_mm_crc32_u64(state, load64(data));
-    }
-    for (; size > 0; data++, size--) {
-        state = _mm_crc32_u8(state, *data);
-    }
-    return state;
-}
-
-#elif defined(HAVE_ARM_CRC)
-
-static uint32_t
-crc_by_arm(uint32_t state, const uint8_t *data, size_t size)
-{
-    for (; size >= 8; data += 8, size -= 8) {
-        uint64_t value;
-        memcpy(&value, data, sizeof value);
-        state = __crc32cd(state, value);
-    }
-    for (; size > 0; data++, size--) {
-        state = __crc32cb(state, *data);
-    }
-    return state;
-}
-
-#endif
-
-static crc_function crc_update = crc_by_table;
-
-static const char *
-choose_crc(void)
-{
-#ifdef HAVE_X86_CRC
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) {
-        make_joins();
-        crc_update = crc_by_sse42;
-        return "sse4.2";
-    }
-#elif defined(HAVE_ARM_CRC)
-    crc_update = crc_by_arm;
-    return "arm";
-#endif
-    crc_update = crc_by_table;
-    return "table";
-}
-
-static inline uint32_t
-crc32c_of(const uint8_t *data, size_t size)
-{
-    return ~crc_update(0xFFFFFFFFu, data, size);
-}
+#include "_batch.h"
+#include "_crc32c.h"
 
 /* ---- The header ---------------------------------------------------------------------------------------------- */
 
-#define HEADER_SIZE 61
-#define LOG_OVERHEAD 12
-#define ATTRIBUTES_AT 21
-#define TRANSACTIONAL_FLAG 0x10
 #define FIELD_COUNT 13
-
-typedef struct {
-    int64_t base_offset;
-    int32_t batch_length;
-    int32_t leader_epoch;
-    int8_t magic;
-    uint32_t crc;
-    int16_t attributes;
-    int32_t last_offset_delta;
-    int64_t base_timestamp;
-    int64_t max_timestamp;
-    int64_t producer_id;
-    int16_t producer_epoch;
-    int32_t base_sequence;
-    int32_t record_count;
-} header_fields;
-
-static inline uint16_t
-big16(const uint8_t *at)
-{
-    return (uint16_t)(at[0] << 8 | at[1]);
-}
-
-static inline uint32_t
-big32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static inline uint64_t
-big64(const uint8_t *at)
-{
-    return (uint64_t)big32(at) << 32 | big32(at + 4);
-}
-
-static void
-read_fields(const uint8_t *at, header_fields *header)
-{
-    header->base_offset = (int64_t)big64(at);
-    header->batch_length = (int32_t)big32(at + 8);
-    header->leader_epoch = (int32_t)big32(at + 12);
-    header->magic = (int8_t)at[16];
-    header->crc = big32(at + 17);
-    header->attributes = (int16_t)big16(at + 21);
-    header->last_offset_delta = (int32_t)big32(at + 23);
-    header->base_timestamp = (int64_t)big64(at + 27);
-    header->max_timestamp = (int64_t)big64(at + 35);
-    header->producer_id = (int64_t)big64(at + 43);
-    header->producer_epoch = (int16_t)big16(at + 51);
-    header->base_sequence = (int32_t)big32(at + 53);
-    header->record_count = (int32_t)big32(at + 57);
-}
 
 /* A tuple of the given subclass (BatchHeader), filled in order. */
 static PyObject *
@@ -280,19 +55,6 @@ is_tuple_type(PyObject *type)
 
 /* ---- The walk over the records ------------------------------------------------------------------------------- */
 
-/* What can be wrong with the records; the numbers are `Flaw`'s in validate.py. */
-enum {
-    FLAW_NONE = 0,
-    FLAW_CUT = 1,           /* a record, or its length, runs past the end of the batch */
-    FLAW_VARINT = 2,        /* a varint is too long */
-    FLAW_FIELD = 3,         /* a field runs past the end of its record */
-    FLAW_OFFSET = 4,        /* offset deltas do not count 0, 1, 2 … */
-    FLAW_HEADER_COUNT = 5,  /* a negative number of record headers, or more than there are bytes */
-    FLAW_HEADER_KEY = 6,    /* a record header without a key */
-    FLAW_LENGTH = 7,        /* a record is longer than its fields */
-    FLAW_TRAILING = 8,      /* bytes follow the last record */
-};
-
 enum { OFFENCE_KEYLESS = 1, OFFENCE_TIMESTAMP = 2 };
 
 typedef struct {
@@ -311,83 +73,6 @@ typedef struct {
     int32_t max_index;
     int offended;
 } walk_result;
-
-/* Reads seven bits a byte from *at, never at or past `end`. 0, or the flaw: FLAW_FIELD where bytes run out. As in
- * Kafka, what does not fit 32 or 64 bits is dropped. */
-static inline int
-read_varint(const uint8_t **at, const uint8_t *end, int32_t *value)
-{
-    const uint8_t *next = *at;
-    if (next == end) {
-        return FLAW_FIELD;
-    }
-    uint32_t raw = *next++;
-    if (raw >= 0x80) {
-        raw &= 0x7F;
-        for (int shift = 7;; shift += 7) {
-            if (next == end) {
-                return FLAW_FIELD;
-            }
-            uint32_t byte = *next++;
-            raw |= (byte & 0x7F) << shift;
-            if (byte < 0x80) {
-                break;
-            }
-            if (shift == 28) {
-                return FLAW_VARINT;
-            }
-        }
-    }
-    *value = (int32_t)((raw >> 1) ^ (0u - (raw & 1)));
-    *at = next;
-    return FLAW_NONE;
-}
-
-static inline int
-read_varlong(const uint8_t **at, const uint8_t *end, int64_t *value)
-{
-    const uint8_t *next = *at;
-    if (next == end) {
-        return FLAW_FIELD;
-    }
-    uint64_t raw = *next++;
-    if (raw >= 0x80) {
-        raw &= 0x7F;
-        for (int shift = 7;; shift += 7) {
-            if (next == end) {
-                return FLAW_FIELD;
-            }
-            uint64_t byte = *next++;
-            raw |= (byte & 0x7F) << shift;
-            if (byte < 0x80) {
-                break;
-            }
-            if (shift == 63) {
-                return FLAW_VARINT;
-            }
-        }
-    }
-    *value = (int64_t)((raw >> 1) ^ (0u - (raw & 1)));
-    *at = next;
-    return FLAW_NONE;
-}
-
-/* A length and that many bytes; any negative length is null, as in Kafka. */
-static inline int
-skip_bytes(const uint8_t **at, const uint8_t *end, int32_t *length)
-{
-    int flaw = read_varint(at, end, length);
-    if (flaw != FLAW_NONE) {
-        return flaw;
-    }
-    if (*length > 0) {
-        if (*length > end - *at) {
-            return FLAW_FIELD;
-        }
-        *at += *length;
-    }
-    return FLAW_NONE;
-}
 
 static int
 skip_headers(const uint8_t **at, const uint8_t *end)
@@ -708,12 +393,211 @@ native_crc32c_by_table(PyObject *Py_UNUSED(module), PyObject *buffer)
     return PyLong_FromUnsignedLong(crc);
 }
 
+/* ---- Records that this node writes and reads itself ---------------------------------------------------------- */
+
+static inline uint8_t *
+write_varint(uint8_t *at, int64_t value)
+{
+    uint64_t raw = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+    while (raw >= 0x80) {
+        *at++ = (uint8_t)(raw | 0x80);
+        raw >>= 7;
+    }
+    *at++ = (uint8_t)raw;
+    return at;
+}
+
+static inline Py_ssize_t
+varint_size(int64_t value)
+{
+    uint64_t raw = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+    Py_ssize_t size = 1;
+    while (raw >= 0x80) {
+        raw >>= 7;
+        size++;
+    }
+    return size;
+}
+
+/* The key and the value of one record, borrowed; -1 with an exception if it is not a pair of bytes and bytes or None. */
+static int
+key_and_value(PyObject *records, Py_ssize_t index, PyObject **key, PyObject **value)
+{
+    PyObject *record = PyList_GET_ITEM(records, index);
+    if (!PyTuple_Check(record) || PyTuple_GET_SIZE(record) < 2) {
+        PyErr_SetString(PyExc_TypeError, "a record is a pair of a key and a value");
+        return -1;
+    }
+    *key = PyTuple_GET_ITEM(record, 0);
+    *value = PyTuple_GET_ITEM(record, 1);
+    if (!PyBytes_Check(*key) || (*value != Py_None && !PyBytes_Check(*value))) {
+        PyErr_SetString(PyExc_TypeError, "a key is bytes, and a value is bytes or None");
+        return -1;
+    }
+    return 0;
+}
+
+/* What a record's length counts: attributes, deltas, key, value, and no headers. */
+static Py_ssize_t
+record_size(PyObject *key, PyObject *value, int64_t offset_delta, int64_t timestamp_delta)
+{
+    Py_ssize_t size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(PyBytes_GET_SIZE(key))
+                      + PyBytes_GET_SIZE(key) + 1;
+    if (value == Py_None) {
+        return size + 1;
+    }
+    return size + varint_size(PyBytes_GET_SIZE(value)) + PyBytes_GET_SIZE(value);
+}
+
+PyDoc_STRVAR(pack_records_doc, "pack_records(records, first_delta, timestamp_delta)\n--\n\n"
+                               "The bytes of records of one time, each a key and a value, at successive offsets.");
+
+static PyObject *
+native_pack_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (expect(count, 3) < 0) {
+        return NULL;
+    }
+    PyObject *records = args[0];
+    if (!PyList_Check(records)) {
+        PyErr_SetString(PyExc_TypeError, "records come in a list");
+        return NULL;
+    }
+    int64_t first = PyLong_AsLongLong(args[1]);
+    int64_t timestamp_delta = PyLong_AsLongLong(args[2]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_ssize_t number = PyList_GET_SIZE(records);
+    Py_ssize_t total = 0;
+    PyObject *key, *value;
+    for (Py_ssize_t index = 0; index < number; index++) {
+        if (key_and_value(records, index, &key, &value) < 0) {
+            return NULL;
+        }
+        Py_ssize_t size = record_size(key, value, first + index, timestamp_delta);
+        total += varint_size(size) + size;
+    }
+    PyObject *packed = PyBytes_FromStringAndSize(NULL, total);
+    if (packed == NULL) {
+        return NULL;
+    }
+    uint8_t *at = (uint8_t *)PyBytes_AS_STRING(packed);
+    for (Py_ssize_t index = 0; index < number; index++) {
+        if (key_and_value(records, index, &key, &value) < 0) {
+            Py_DECREF(packed);
+            return NULL;
+        }
+        at = write_varint(at, record_size(key, value, first + index, timestamp_delta));
+        *at++ = 0;
+        at = write_varint(at, timestamp_delta);
+        at = write_varint(at, first + index);
+        at = write_varint(at, PyBytes_GET_SIZE(key));
+        memcpy(at, PyBytes_AS_STRING(key), (size_t)PyBytes_GET_SIZE(key));
+        at += PyBytes_GET_SIZE(key);
+        if (value == Py_None) {
+            at = write_varint(at, -1);
+        } else {
+            at = write_varint(at, PyBytes_GET_SIZE(value));
+            memcpy(at, PyBytes_AS_STRING(value), (size_t)PyBytes_GET_SIZE(value));
+            at += PyBytes_GET_SIZE(value);
+        }
+        *at++ = 0;
+    }
+    return packed;
+}
+
+static PyObject *
+bytes_or_none(const uint8_t *end, int32_t length)
+{
+    if (length < 0) {
+        return Py_NewRef(Py_None);
+    }
+    return PyBytes_FromStringAndSize((const char *)end - length, length);
+}
+
+PyDoc_STRVAR(unpack_records_doc, "unpack_records(body, record_count)\n--\n\n"
+                                 "The offset delta, the key and the value of each record; ValueError if the bytes are "
+                                 "not that many records.");
+
+static PyObject *
+native_unpack_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (expect(count, 2) < 0) {
+        return NULL;
+    }
+    long number = PyLong_AsLong(args[1]);
+    if (number == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_buffer body;
+    if (PyObject_GetBuffer(args[0], &body, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const uint8_t *at = body.buf;
+    const uint8_t *end = at + body.len;
+    PyObject *records = PyList_New(0);
+    if (records == NULL) {
+        PyBuffer_Release(&body);
+        return NULL;
+    }
+    for (long index = 0; index < number; index++) {
+        int32_t length, offset_delta, key_length, value_length;
+        int64_t timestamp_delta;
+        if (read_varint(&at, end, &length) != FLAW_NONE || length < 1 || length > end - at) {
+            goto malformed;
+        }
+        const uint8_t *record_end = at + length;
+        at++;
+        if (read_varlong(&at, record_end, &timestamp_delta) != FLAW_NONE
+            || read_varint(&at, record_end, &offset_delta) != FLAW_NONE
+            || skip_bytes(&at, record_end, &key_length) != FLAW_NONE) {
+            goto malformed;
+        }
+        const uint8_t *key_end = at;
+        if (skip_bytes(&at, record_end, &value_length) != FLAW_NONE) {
+            goto malformed;
+        }
+        const uint8_t *value_end = at;
+        if (skip_headers(&at, record_end) != FLAW_NONE || at != record_end) {
+            goto malformed;
+        }
+        PyObject *key = bytes_or_none(key_end, key_length);
+        PyObject *value = key == NULL ? NULL : bytes_or_none(value_end, value_length);
+        PyObject *record = value == NULL ? NULL : Py_BuildValue("(iNN)", (int)offset_delta, key, value);
+        if (record == NULL) {
+            if (value == NULL) {
+                Py_XDECREF(key);
+            }
+            goto failed;
+        }
+        int appended = PyList_Append(records, record);
+        Py_DECREF(record);
+        if (appended < 0) {
+            goto failed;
+        }
+    }
+    if (at != end) {
+        goto malformed;
+    }
+    PyBuffer_Release(&body);
+    return records;
+malformed:
+    PyErr_SetString(PyExc_ValueError, "the bytes are not that many records");
+failed:
+    Py_DECREF(records);
+    PyBuffer_Release(&body);
+    return NULL;
+}
+
 static PyMethodDef methods[] = {
     {"crc32c", (PyCFunction)(void (*)(void))native_crc32c, METH_FASTCALL, crc32c_doc},
     {"crc_matches", (PyCFunction)(void (*)(void))native_crc_matches, METH_FASTCALL, crc_matches_doc},
     {"parse_header", (PyCFunction)(void (*)(void))native_parse_header, METH_FASTCALL, parse_header_doc},
     {"walk", (PyCFunction)(void (*)(void))native_walk, METH_FASTCALL, walk_doc},
     {"check", (PyCFunction)(void (*)(void))native_check, METH_FASTCALL, check_doc},
+    {"pack_records", (PyCFunction)(void (*)(void))native_pack_records, METH_FASTCALL, pack_records_doc},
+    {"unpack_records", (PyCFunction)(void (*)(void))native_unpack_records, METH_FASTCALL, unpack_records_doc},
     {"crc32c_by_table", native_crc32c_by_table, METH_O, crc32c_by_table_doc},
     {NULL, NULL, 0, NULL},
 };

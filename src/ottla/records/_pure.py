@@ -11,7 +11,9 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING
 
+from ottla.errors import Malformed
 from ottla.records._walk import walk
+from ottla.records.varint import encode_varint, read_varint, read_varlong
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,4 +102,68 @@ def check(kind: type[BatchHeader], batch: Buffer, oldest: int, newest: int, need
     return header
 
 
-__all__ = ["check", "crc32c", "crc_matches", "parse_header", "walk"]
+def pack_records(records: list[tuple[bytes, bytes | None]], first_delta: int, timestamp_delta: int) -> bytes:
+    """The bytes of records of one time, each a key and a value, at successive offsets."""
+    packed = bytearray()
+    begin = b"\0" + encode_varint(timestamp_delta)
+    for offset_delta, (key, value) in enumerate(records, first_delta):
+        record = b"".join(
+            (
+                begin,
+                encode_varint(offset_delta),
+                encode_varint(len(key)),
+                key,
+                encode_varint(-1 if value is None else len(value)),
+                value or b"",
+                b"\0",
+            )
+        )
+        packed += encode_varint(len(record))
+        packed += record
+    return bytes(packed)
+
+
+def unpack_records(body: Buffer, record_count: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    """The offset delta, the key and the value of each record; `ValueError` if the bytes are not that many records."""
+    data = bytes(body)
+    records: list[tuple[int, bytes | None, bytes | None]] = []
+    position = 0
+    try:
+        for _ in range(record_count):
+            length, position = read_varint(data, position)
+            end = position + length
+            if length < 1 or end > len(data):
+                raise ValueError
+            _, at = read_varlong(data, position + 1)
+            offset_delta, at = read_varint(data, at)
+            key, at = _field(data, at, end)
+            value, at = _field(data, at, end)
+            count, at = read_varint(data, at)
+            if not 0 <= count <= end - at:
+                raise ValueError
+            for _ in range(count):
+                name, at = _field(data, at, end)
+                if name is None:
+                    raise ValueError
+                _, at = _field(data, at, end)
+            if at != end:
+                raise ValueError
+            records.append((offset_delta, key, value))
+            position = end
+        if position != len(data):
+            raise ValueError
+    except (Malformed, ValueError):
+        raise ValueError("the bytes are not that many records") from None
+    return records
+
+
+def _field(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length < 0:
+        return None, position
+    if position + length > end:
+        raise ValueError
+    return data[position : position + length], position + length
+
+
+__all__ = ["check", "crc32c", "crc_matches", "pack_records", "parse_header", "unpack_records", "walk"]

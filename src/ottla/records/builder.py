@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 
 from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
-from ottla.records._hot import crc32c
+from ottla.records._hot import crc32c, pack_records
 from ottla.records.batch import (
     ATTRIBUTES_POSITION,
     CONTROL_FLAG,
@@ -155,6 +155,17 @@ class BatchBuilder:
         body += record
         self._last_offset = offset
         self._count += 1
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+
+    def append_all(self, timestamp: int, records: list[tuple[bytes, bytes | None]]) -> None:
+        """Add records of one time, each a key and a value, at the offsets that follow."""
+        if self._base_timestamp is None:
+            self._base_timestamp = timestamp
+        first = self._last_offset + 1 - self._base_offset
+        self._body += pack_records(records, first, timestamp - self._base_timestamp)
+        self._last_offset += len(records)
+        self._count += len(records)
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
 

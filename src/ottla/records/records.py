@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.errors import Malformed
+from ottla.records._hot import unpack_records
 from ottla.records.batch import HEADER_SIZE, LOG_APPEND_TIME_FLAG, BatchHeader, Buffer, read_header
 from ottla.records.compression import (
     MAX_DECOMPRESSED_BYTES,
@@ -92,6 +93,15 @@ def decode(body: Buffer, header: BatchHeader) -> Iterator[Record]:
         raise Malformed("a record runs past the end of its batch") from None
     if position != size:
         raise Malformed(f"{size - position} bytes follow the last record")
+
+
+def keys_and_values(batch: Buffer, header: BatchHeader) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Of each record of the one batch in `batch`: its offset's distance from the base offset, its key and its value.
+    Raises `Malformed`."""
+    try:
+        return unpack_records(body_of(batch, header), header.record_count)
+    except ValueError as error:
+        raise Malformed(str(error)) from None
 
 
 def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:

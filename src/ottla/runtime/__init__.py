@@ -5,6 +5,7 @@ Nothing outside this room touches sockets, files, clocks, randomness or threads.
 """
 
 from ottla.runtime.seams import (
+    Apart,
     Clock,
     Connection,
     ConnectionHandler,
@@ -17,9 +18,11 @@ from ottla.runtime.seams import (
     Network,
     Offload,
     Runtime,
+    WorkStopped,
 )
 
 __all__ = [
+    "Apart",
     "Clock",
     "Connection",
     "ConnectionHandler",
@@ -32,4 +35,5 @@ __all__ = [
     "Network",
     "Offload",
     "Runtime",
+    "WorkStopped",
 ]

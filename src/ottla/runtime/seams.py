@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import KafkaError
 
@@ -58,6 +58,10 @@ class File(Protocol):
 
     def prefetch(self, position: int, size: int) -> None:
         """Bring these bytes into the page cache. Blocks: call it through `Offload`."""
+        ...
+
+    def write_back(self, position: int, size: int) -> None:
+        """Have the device write these bytes now rather than all at once with the `sync` to come. May block."""
         ...
 
     def sync(self) -> None:
@@ -218,10 +222,40 @@ class Network(Protocol):
         ...
 
 
+class WorkStopped(Exception):
+    """Work that was done apart did not come to an end: it was stopped, or whoever did it died."""
+
+
+class Apart(Protocol):
+    """What work that is done apart may ask of whoever has it done."""
+
+    def report(self, fact: object) -> None:
+        """Tell the loop something before the work is over."""
+        ...
+
+    def spent(self, size: int) -> None:
+        """`size` bytes were read or written: wait for as long as the rate that was agreed on asks for."""
+        ...
+
+
 class Offload(Protocol):
     """Work that would block the loop: it runs elsewhere and comes back as a result."""
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+    def run_apart(
+        self, work: Callable[[Apart], T], *, bytes_per_second: float, on_report: Callable[[Any], None]
+    ) -> Awaitable[T]:
+        """Long work, one at a time, which must not cost the loop its latency: it gets what the machine has to spare.
+
+        `work` and what it tells and returns must be values that another process can be sent. Raises what the work
+        raises, and `WorkStopped`.
+        """
+        ...
+
+    def stop_apart(self) -> None:
+        """End such work, if there is any, wherever it is; whoever waits for it hears `WorkStopped`."""
+        ...
 
     def close(self) -> None: ...
 

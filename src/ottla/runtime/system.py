@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import SystemDisk, VolatileDisk
 from ottla.runtime.network import SocketNetwork
-from ottla.runtime.offload import ThreadOffload
+from ottla.runtime.offload import SystemOffload
 from ottla.runtime.seams import Runtime
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def system_runtime(*, durable: bool = True) -> Runtime:
         disk=SystemDisk() if durable else VolatileDisk(),
         network=SocketNetwork(),
         random=random.Random(random.SystemRandom().getrandbits(128)),
-        offload=ThreadOffload(),
+        offload=SystemOffload(),
     )
 
 

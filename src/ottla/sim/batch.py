@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -66,6 +67,7 @@ class Summary:
     seeds: int = 0
     simulated_s: float = 0.0
     real_s: float = 0.0
+    cpu_s: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     failures: list[Result] = field(default_factory=list)
@@ -74,6 +76,7 @@ class Summary:
         self.seeds += 1
         self.simulated_s += result.simulated_s
         self.real_s += result.real_s
+        self.cpu_s += result.cpu_s
         for mine, theirs in ((self.counts, result.counts), (self.faults, result.faults)):
             for name, count in theirs.items():
                 mine[name] = mine.get(name, 0) + count
@@ -81,9 +84,11 @@ class Summary:
             self.failures.append(result)
 
     @property
-    def speed(self) -> float:
-        """Simulated seconds in a real second of one process."""
-        return self.simulated_s / self.real_s if self.real_s else 0.0
+    def speed(self) -> str:
+        """Simulated seconds in a real second of one process, and in a second of its CPU, which others on the machine
+        disturb less."""
+        real, cpu = (self.simulated_s / max(spent_s, 1e-9) for spent_s in (self.real_s, self.cpu_s))
+        return f"{real:.0f} simulated seconds per real second and process ({cpu:.0f} per second of CPU)"
 
     def never_happened(self, faults: Iterable[str]) -> list[str]:
         """What should have happened in so many seeds, and did not."""
@@ -98,7 +103,7 @@ def build_identity() -> str:
     """Of the code that is simulated: with the seed, all that it takes to replay a run."""
     root = Path(__file__).parent.parent
     digest = blake2b(digest_size=8)
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.c")]):
         if "messages" not in path.parts:
             digest.update(path.relative_to(root).as_posix().encode())
             digest.update(path.read_bytes())
@@ -106,16 +111,22 @@ def build_identity() -> str:
 
 
 class Progress:
-    """The seeds that have passed, in a file, so that a long run can be taken up again. Of this very build only."""
+    """The seeds that have passed, with what happened in them, in a file, so that a long run can be taken up again and
+    its summary is of all of it. Of this very build only."""
 
     def __init__(self, directory: Path, mode: Mode) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._path = directory / f"{mode.value}-{build_identity()}.txt"
-        self.done: set[int] = set()
+        self._path = directory / f"{mode.value}-{build_identity()}.jsonl"
+        self.done: dict[int, Result] = {}
         if self._path.exists():
-            self.done = {int(line.split()[0]) for line in self._path.read_text().splitlines() if line.strip()}
+            for line in self._path.read_text().splitlines():
+                known = json.loads(line)
+                self.done[known["seed"]] = Result(mode=mode, failure=None, **known)
 
     def note(self, result: Result) -> None:
         if result.failure is None:
             with self._path.open("a") as file:
-                file.write(f"{result.seed} {result.digest}\n")
+                file.write(json.dumps({name: getattr(result, name) for name in _KEPT}) + "\n")
+
+
+_KEPT = ("seed", "digest", "simulated_s", "real_s", "cpu_s", "counts", "faults")

@@ -195,8 +195,9 @@ class Volume:
         _settle(self.root)
 
     def wipe(self) -> None:
-        """A new, empty disk in its place."""
+        """A new, empty disk in its place, with nothing wrong about it."""
         self.root = DirNode()
+        self.faults = DiskFaults()
 
     def files(self) -> Iterator[tuple[str, FileNode]]:
         """Every file with its path, in order."""
@@ -264,6 +265,9 @@ class SimFile:
         return True
 
     def prefetch(self, position: int, size: int) -> None:
+        pass
+
+    def write_back(self, position: int, size: int) -> None:
         pass
 
     def sync(self) -> None:

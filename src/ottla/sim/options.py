@@ -31,17 +31,24 @@ class Options:
     rate: float
     latency_s: float
     faults_per_s: float
+    coordinated: bool
+    """Are there clients of groups and transactions, and so coordinators?"""
+    follower_reads: bool
+    """Do consumers read from the replica in their rack (KIP-392)?"""
     fault_kinds: tuple[str, ...]
     settings: dict[str, str] = field(default_factory=dict)
     topic: dict[str, str] = field(default_factory=dict)
     producers: int = 6
     consumers: int = 2
+    transactors: int = 4
 
     def describe(self) -> str:
         roles = f"{self.separate_controllers} controllers apart" if self.separate_controllers else "combined"
         return (
             f"{self.nodes} nodes ({roles}), {self.partitions} partitions, rf {self.replication_factor}, "
-            f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}, "
+            f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}"
+            f"{', consumers read from followers' if self.follower_reads else ''}"
+            f"{', groups and transactions' if self.coordinated else ''}, "
             f"{self.latency_s * 1000:.1f} ms latency, faults: {', '.join(self.fault_kinds)}"
         )
 
@@ -57,20 +64,21 @@ def expand(
     replication_factor = min(3, nodes)
     min_isr = min(2, replication_factor)
     chosen = tuple(kind for kind in kinds if random.random() < 0.7) or kinds
-    heartbeat_ms = random.choice((300, 500, 1000))
+    # As in production a session outlasts the election of another controller, or every such election would fence all.
+    session_ms = random.choice((2000, 3000, 5000))
     settings = {
         "default.replication.factor": str(replication_factor),
         "min.insync.replicas": str(min_isr),
-        "broker.heartbeat.interval.ms": str(heartbeat_ms),
-        "broker.session.timeout.ms": str(heartbeat_ms * random.choice((3, 4, 6))),
+        "broker.session.timeout.ms": str(session_ms),
+        "broker.heartbeat.interval.ms": str(session_ms // random.choice((4, 6))),
         "replica.lag.time.max.ms": str(random.choice((1000, 2000, 4000))),
         "replica.fetch.wait.max.ms": str(random.choice((100, 250, 500))),
         "replica.high.watermark.checkpoint.interval.ms": str(random.choice((500, 2000, 5000))),
         "log.flush.offset.checkpoint.interval.ms": str(random.choice((500, 2000, 10_000))),
-        "controller.quorum.election.timeout.ms": str(random.choice((300, 600, 1000))),
-        "controller.quorum.fetch.timeout.ms": str(random.choice((800, 1200, 2000))),
-        "controller.quorum.election.backoff.max.ms": str(random.choice((200, 500, 1000))),
-        "controller.quorum.request.timeout.ms": str(random.choice((1000, 1500, 2000))),
+        "controller.quorum.election.timeout.ms": str(random.choice((200, 400, 600))),
+        "controller.quorum.fetch.timeout.ms": str(random.choice((900, 1200, 1500))),
+        "controller.quorum.election.backoff.max.ms": str(random.choice((100, 200, 400))),
+        "controller.quorum.request.timeout.ms": str(random.choice((1000, 1200, 1500))),
         "metadata.log.max.record.bytes.between.snapshots": str(random.choice((4_000, 20_000, 20_971_520))),
         "metadata.max.retention.bytes": str(random.choice((20_000, 104_857_600))),
         "metadata.log.segment.ms": str(random.choice((3_000, 604_800_000))),
@@ -90,6 +98,14 @@ def expand(
     if random.random() < 0.5:
         topic["internal.segment.bytes"] = str(random.choice((1_000, 4_000)))
         topic["index.interval.bytes"] = str(random.choice((0, 200, 4096)))
+    follower_reads = random.random() < 0.3
+    if follower_reads:
+        settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    coordinated = random.random() < 0.5
+    if coordinated:
+        settings |= _coordinator_settings(random, replication_factor, min_isr)
+        if flush_each:
+            settings["log.flush.interval.messages"] = "1"
     return Options(
         seed=seed,
         mode=mode,
@@ -104,6 +120,29 @@ def expand(
         latency_s=random.choice((0.0002, 0.0005, 0.002, 0.01)),
         faults_per_s=random.choice((0.2, 0.3, 0.5)),
         fault_kinds=chosen,
+        coordinated=coordinated,
+        follower_reads=follower_reads,
         settings=settings,
         topic=topic,
     )
+
+
+def _coordinator_settings(random: Random, replication_factor: int, min_isr: int) -> dict[str, str]:
+    """Few partitions, so that everybody meets, and timeouts that come within a simulation."""
+    return {
+        "offsets.topic.num.partitions": str(random.choice((1, 2))),
+        "offsets.topic.replication.factor": str(replication_factor),
+        "transaction.state.log.num.partitions": str(random.choice((1, 2))),
+        "transaction.state.log.replication.factor": str(replication_factor),
+        "transaction.state.log.min.isr": str(min_isr),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(random.choice((500, 2000))),
+        "offsets.retention.check.interval.ms": "2000",
+        "offsets.retention.minutes": "1",
+        "group.initial.rebalance.delay.ms": str(random.choice((0, 300))),
+        "group.min.session.timeout.ms": "1000",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.session.timeout.ms": str(random.choice((2000, 4000))),
+        "group.consumer.heartbeat.interval.ms": str(random.choice((200, 500))),
+        "log.cleaner.enable": "false",
+    }

@@ -13,22 +13,26 @@ from typing import Any
 from ottla.errors import KafkaError, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
+from ottla.sim import view
 from ottla.sim.checkers.histories import HistoryChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.liveness import choose_core, unmet
 from ottla.sim.checkers.metadata import MetadataChecker
 from ottla.sim.checkers.quorum import QuorumChecker
 from ottla.sim.checkers.replicas import ReplicaChecker
+from ottla.sim.checkers.transactions import TransactionChecker
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import Lost, SimClient
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
 from ottla.sim.faults import KINDS, Faults
+from ottla.sim.faults.operations import set_min_isr
 from ottla.sim.history import History
 from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import Mode, Options, expand
 from ottla.sim.trace import Trace
-from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything
+from ottla.sim.transaction_clients import Transactor, TransactorOptions
+from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything, report_failure
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 
@@ -51,6 +55,7 @@ class Result:
     digest: str
     simulated_s: float
     real_s: float
+    cpu_s: float
     counts: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     story: list[tuple[float, str, str]] = field(default_factory=list)
@@ -94,7 +99,7 @@ class Simulation:
         """What liveness still waits for."""
         self.abandoned: dict[int, None] = {}
         """Machines that nobody starts again."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._loops: dict[SimLoop, Machine] = {}
         self._build_clients(Random(f"{seed}/clients"))
         self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
@@ -102,8 +107,12 @@ class Simulation:
         self.metadata = MetadataChecker(self.cluster, self.replicas.committed_metadata)
         self.quorum = QuorumChecker(self.cluster)
         self.histories = HistoryChecker(self.history, self._ledger_of)
+        self.transactions = TransactionChecker(self.cluster, self.history)
+        if options.coordinated:
+            self.replicas.on_committed = self.transactions.on_committed
+            self.histories.on_poll = self.transactions.on_poll
         self.scheduler.after_step = self._after_step
-        self.scheduler.world.on_error = self.cluster.on_loop_error
+        self.scheduler.world.on_error = self._on_own_error
         self.cluster.on_error = self.on_error
         self.cluster.on_exit = self._on_exit
         self.cluster.on_death = self._on_death
@@ -129,17 +138,32 @@ class Simulation:
             )
             lanes += [Lane(owner, at, place, lane_options, self.history) for at, place in enumerate(self.places)]
         consumers = [
-            Consumer(client(f"c{number}"), self.places, self.history, read_committed=random.random() < 0.3)
+            Consumer(
+                client(f"c{number}"),
+                self.places,
+                self.history,
+                read_committed=random.random() < 0.3,
+                rack=f"r{number % 3}" if options.follower_reads else "",
+            )
             for number in range(options.consumers)
         ]
+        transactors = []
+        for number in range(options.transactors if options.coordinated else 0):
+            # The first two share their id, and fence each other.
+            transactional_id = f"t{max(number, 1)}"
+            timeout = TransactorOptions(timeout_ms=random.choice((2000, 4000)))
+            transactors.append(Transactor(client(f"t{number}"), transactional_id, self.places, timeout, self.history))
         watcher = client("w0")
         self.admin = client("a0")
         self._final = client("f0")
         self.client_hosts = [f"p{number}" for number in range(options.producers)]
         self.client_hosts += [f"c{number}" for number in range(options.consumers)]
+        self.client_hosts += [transactor.client.name for transactor in transactors]
         self._clients = [consumer._client for consumer in consumers] + [lane._client for lane in lanes] + [watcher]
+        self._clients += [transactor.client for transactor in transactors]
         self.workload = Workload(
             lanes=lanes,
+            transactors=transactors,
             consumers=consumers,
             watchers=[(watcher, place) for place in self.places],
             history=self.history,
@@ -151,7 +175,7 @@ class Simulation:
     # Running.
 
     def run(self) -> Result:
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         handler = _Errors(self)
         logger = logging.getLogger("ottla")
         level, propagate = logger.level, logger.propagate
@@ -166,6 +190,7 @@ class Simulation:
         finally:
             self.scheduler.after_step = None
             self.cluster.on_error = lambda what, error: None
+            self.scheduler.world.on_error = None
             self.cluster.dispose()
             logger.removeHandler(handler)
             logger.setLevel(level)
@@ -177,6 +202,7 @@ class Simulation:
             digest=self.trace.digest,
             simulated_s=self.scheduler.now,
             real_s=time.perf_counter() - began,
+            cpu_s=time.process_time() - cpu_began,
             counts=self._counts(),
             faults=dict(self.faults.counts),
             story=self.trace.story,
@@ -203,6 +229,7 @@ class Simulation:
         self.replicas.at_end()
         self.quorum.at_end()
         self.histories.at_end(may_lose=False)
+        self.transactions.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()
 
@@ -260,10 +287,11 @@ class Simulation:
         if not task.result():
             raise Violation("L0", f"it is not so that {what}")
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self.scheduler.world.create_task(work)
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task: asyncio.Task[Any] = self.scheduler.world.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(report_failure)
 
     def heal(self, core: list[Machine]) -> None:
         """The core is whole again, and all of it is started; what is outside stays broken for good."""
@@ -284,6 +312,17 @@ class Simulation:
             machine.resume()
             if machine.process is None:
                 machine.start()
+        self.spawn(self._care_for_min_isr())
+
+    async def _care_for_min_isr(self) -> None:
+        """The operator looks that `min.insync.replicas` is what it was, and stays so: a request of his that was given
+        up may come late, after the one that put things right."""
+        while True:
+            wanted = self.options.min_isr
+            configs = view.newest_image(self.cluster).topic_config(TOPIC)
+            if configs.get("min.insync.replicas") != str(wanted):
+                await set_min_isr(self.faults, wanted)
+            await self._final.sleep(0.5)
 
     def _break_for_good(self, machine: Machine, core: list[Machine]) -> None:
         random = machine.random
@@ -379,6 +418,10 @@ class Simulation:
         for place in self.places:
             if not await read_everything(self._final, place, self.history, deadline):
                 return False
+            if self.options.coordinated and not await read_everything(
+                self._final, place, self.history, deadline, read_committed=True
+            ):
+                return False
         return True
 
     # Looking.
@@ -408,6 +451,7 @@ class Simulation:
                         self.replicas.check_candidates(place, ledger)
                     if before is not None and before is not after:
                         self.replicas.on_isr_changed(place, before, after)
+            self.transactions.after_step()
             if world in touched:
                 self.histories.after_step()
         except Violation as violation:
@@ -431,6 +475,11 @@ class Simulation:
             self.failure = violation
             self.scheduler.stop()
 
+    def _on_own_error(self, loop: SimLoop, context: dict[str, Any]) -> None:
+        """The simulation itself has failed: a fault, a client or an operator."""
+        error = context.get("exception")
+        self._fail(Violation("BUG", f"in the simulation: {context.get('message')}: {error!r}{_where(error)}"))
+
     def on_error(self, what: str, error: BaseException | None) -> None:
         """A node logged an error, or a callback of one failed."""
         if isinstance(error, DiskError):
@@ -453,14 +502,20 @@ class Simulation:
     def _counts(self) -> dict[str, int]:
         return {
             "operations": self.history.operations,
+            "transactions committed": sum(1 for each in self.history.transactions if each.outcome.value == "ok"),
+            "transactions aborted": sum(1 for each in self.history.transactions if each.outcome.value == "failed"),
+            "transactions left open": sum(1 for each in self.history.transactions if each.outcome.value == "unknown"),
             "acknowledged": sum(1 for send in self.history.sends if send.outcome.value == "ok"),
             "polls": len(self.history.polls),
+            "polls of followers": self.history.follower_polls,
+            "old batches sent again": self.history.resent,
             "messages": self.trace.messages,
             "steps": self.scheduler.steps,
             "callbacks": self.scheduler.callbacks,
             "leaderships": self.replicas.leaderships,
             "elections": self.metadata.elections,
             "truncations": self.replicas.truncations,
+            "markers": self.transactions.markers,
             "isr shrinks": self.metadata.shrinks,
             "isr growths": self.metadata.growths,
             "unclean restarts": self.replicas.unclean_restarts,

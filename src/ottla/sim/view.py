@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
+from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.log import files
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.model import ZERO_UUID, TopicPartition, Uuid, uuid_from_text
@@ -75,16 +76,29 @@ def hosted(machine: Machine, place: TopicPartition) -> HostedPartition | None:
     return None if found is None else found.replicas.partition(place.topic, place.partition)
 
 
-def is_member(machine: Machine) -> bool:
-    """Does it run, registered and unfenced, as the incarnation that the newest metadata knows?"""
+def transaction_shard(machine: Machine, partition: int) -> TransactionShard | None:
+    """The coordinator's state of that partition, if this machine serves it."""
+    found = services(machine)
+    served = None if found is None else found.transactions._served.get(partition)
+    return served.shard if served is not None and served.active else None
+
+
+def is_registered(machine: Machine) -> bool:
+    """Is its process the incarnation that the newest metadata knows, fenced or not?"""
     node = machine.node
-    if node is None or not machine.serving:
-        return False
-    control = node._control
+    control = node._control if node is not None else None
     if control is None:
         return False
     registered = newest_image(machine.cluster).broker(machine.id)
-    return registered is not None and not registered.fenced and registered.epoch == control.broker_epoch
+    return registered is not None and registered.epoch == control.broker_epoch
+
+
+def is_member(machine: Machine) -> bool:
+    """Does it serve, registered and unfenced, as the incarnation that the newest metadata knows?"""
+    if not machine.serving or not is_registered(machine):
+        return False
+    registered = newest_image(machine.cluster).broker(machine.id)
+    return registered is not None and not registered.fenced
 
 
 def is_in_sync(cluster: Cluster, machine: Machine) -> bool:

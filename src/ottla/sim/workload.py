@@ -12,9 +12,10 @@ from random import Random
 
 from ottla.errors import ErrorCode, Malformed
 from ottla.model import TopicPartition
-from ottla.records import BatchBuilder, batches, crc_is_valid, iterate
+from ottla.records import BatchBuilder, BatchHeader, batches, crc_is_valid, iterate
 from ottla.sim.client import Lost, SimClient
-from ottla.sim.history import EndOffset, History, Outcome, OutOfRange, Poll, Read, Send
+from ottla.sim.history import EndOffset, History, Identity, Outcome, OutOfRange, Poll, Read, Send
+from ottla.sim.transaction_clients import Transactor
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -141,7 +142,7 @@ class Lane:
                 send.error = code
                 self._give_up(send)
                 if not (options.idempotent and code in _NEW_PRODUCER):
-                    self._history.unexpected.append(f"produce to {self.place} was refused with {_name(code)}")
+                    self._history.unexpected.append(f"produce to {self.place} was refused with {ErrorCode(code).name}")
                 return
             if code != _NOTHING_SENT and (code is None or code not in _NOT_APPENDED):
                 send.uncertain_attempts += 1
@@ -195,6 +196,7 @@ class Lane:
             return
         echo = Send(client=self.name, place=self.place, values=(), acks=-1, idempotent=True, invoked=self._client.now)
         code = await self._attempt(last[0], echo)
+        self._history.resent += code == 0
         if code == 0 and echo.offset != last[1].offset:
             self._history.unexpected.append(
                 f"{self.name} sent {last[1].values[0]!r} to {self.place} again: it was at {last[1].offset}, and the "
@@ -214,6 +216,9 @@ class Lane:
             if not response.error_code:
                 self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
                 self._sequence = 0
+                self._history.identities.append(
+                    Identity(f"{self.name}#{client.now}", response.producer_id, 0, client.now, client.now)
+                )
                 return True
             await client.sleep(0.1)
         return False
@@ -318,19 +323,21 @@ class Consumer:
                 self._history.out_of_range.append(
                     OutOfRange(client=self.name, place=place, position=position, at=client.now, node=node)
                 )
-                client.loop.create_task(self._reset(place))
+                client.loop.create_task(self._reset(place)).add_done_callback(report_failure)
             elif code not in _FETCH_RETRIABLE:
-                self._history.unexpected.append(f"fetch of {place} was refused with {_name(code)}")
+                self._history.unexpected.append(f"fetch of {place} was refused with {ErrorCode(code).name}")
             return False
         if data.preferred_read_replica >= 0:
             self._preferred[place] = data.preferred_read_replica
             return True
+        self._history.follower_polls += place in self._preferred
         reads: list[Read] = []
+        aborted = _Aborted(data) if self._read_committed else None
         for header, batch in batches(memoryview(data.records or b"")):
             if not crc_is_valid(batch, 0, len(batch)):
                 self._history.corrupt += 1
                 return False  # As every client does: nothing of it is believed, and it is asked for again.
-            if not header.is_control:
+            if not (aborted is not None and aborted.has(header)) and not header.is_control:
                 for record in iterate(batch):
                     if record.offset >= position:
                         reads.append(Read(record.offset, record.value or b"", header.leader_epoch))
@@ -346,6 +353,9 @@ class Consumer:
                 high_watermark=data.high_watermark,
                 reads=reads,
                 log_start=data.log_start_offset,
+                read_committed=self._read_committed,
+                next=position,
+                aborted=tuple((each.producer_id, each.first_offset) for each in data.aborted_transactions or ()),
             )
         )
         self.positions[place] = position
@@ -358,7 +368,27 @@ class Consumer:
             self.positions[place] = found[0]
 
 
-async def list_offset(client: SimClient, place: TopicPartition, timestamp: int) -> tuple[int, int, int] | None:
+class _Aborted:
+    """Which transactional batches of an answer a reader of committed records passes over, by the list that came with
+    them: from the first offset of an aborted transaction up to its marker."""
+
+    def __init__(self, data: PartitionData) -> None:
+        listed = [(each.first_offset, each.producer_id) for each in data.aborted_transactions or ()]
+        self._to_come = sorted(listed, reverse=True)
+        self._active: set[int] = set()
+
+    def has(self, header: BatchHeader) -> bool:
+        """Is the next batch one of them? A marker ends its transaction, and is for no reader at all."""
+        while self._to_come and self._to_come[-1][0] <= header.last_offset:
+            self._active.add(self._to_come.pop()[1])
+        if header.is_control:
+            self._active.discard(header.producer_id)
+        return header.is_transactional and header.producer_id in self._active
+
+
+async def list_offset(
+    client: SimClient, place: TopicPartition, timestamp: int, *, read_committed: bool = False
+) -> tuple[int, int, int] | None:
     """(offset, leader epoch, node), if the leader says."""
     leader = client.leaders.get(place)
     wire = None if leader is None else client.to_node(leader.node)
@@ -366,6 +396,7 @@ async def list_offset(client: SimClient, place: TopicPartition, timestamp: int) 
         return None
     request = ListOffsetsRequest(
         replica_id=-1,
+        isolation_level=1 if read_committed else 0,
         topics=[
             ListOffsetsTopic(
                 name=place.topic,
@@ -406,20 +437,27 @@ async def watch_end(client: SimClient, place: TopicPartition, history: History) 
     )
 
 
-async def read_everything(client: SimClient, place: TopicPartition, history: History, deadline: float) -> bool:
-    """Everything from the first record to the last, by a fresh consumer. False if the deadline came first."""
-    consumer = Consumer(client, [place], History(), read_committed=False)
+async def read_everything(
+    client: SimClient, place: TopicPartition, history: History, deadline: float, *, read_committed: bool = False
+) -> bool:
+    """Everything from the first record to the last, by a fresh consumer. False if the deadline came first.
+
+    For a reader of committed records the last is there only when all transactions have ended (L10).
+    """
+    consumer = Consumer(client, [place], History(), read_committed=read_committed)
     await client.refresh([place.topic])
     end: int | None = None
     while client.now < deadline:
         if end is None:
             start, latest = await list_offset(client, place, EARLIEST), await list_offset(client, place, LATEST)
-            if start is not None and latest is not None:
+            stable = await list_offset(client, place, LATEST, read_committed=True) if read_committed else latest
+            if start is not None and latest is not None and stable is not None and stable[0] >= latest[0]:
                 end = latest[0]
                 consumer.positions[place] = history.final_start[place] = start[0]
                 continue
         elif consumer.positions[place] >= end:
-            history.final[place] = [read for poll in consumer._history.polls for read in poll.reads]
+            reads = [read for poll in consumer._history.polls for read in poll.reads]
+            (history.final_committed if read_committed else history.final)[place] = reads
             return True
         else:
             leader = client.leaders.get(place)
@@ -437,6 +475,7 @@ class Workload:
         self,
         *,
         lanes: list[Lane],
+        transactors: list[Transactor],
         consumers: list[Consumer],
         watchers: list[tuple[SimClient, TopicPartition]],
         history: History,
@@ -446,6 +485,7 @@ class Workload:
     ) -> None:
         """`rate` operations a second: batches, mostly, and now and then a question for the end of a partition."""
         self._lanes = lanes
+        self._transactors = transactors
         self._consumers = consumers
         self._watchers = watchers
         self.history = history
@@ -474,6 +514,11 @@ class Workload:
             client, place = random.choice(self._watchers)
             self._spawn(watch_end(client, place, self.history))
             return
+        if self._transactors and random.random() < 0.15:
+            free = [transactor for transactor in self._transactors if not transactor.busy]
+            if free:
+                self._spawn(random.choice(free).transact())
+                return
         idle = [lane for lane in self._lanes if not lane.busy]
         if idle:
             self._spawn(random.choice(idle).send(random.choice((1, 1, 1, 2, 5))))
@@ -484,10 +529,10 @@ class Workload:
         task = self._loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(report_failure)
 
 
-def _name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
+def report_failure(task: asyncio.Task[None]) -> None:
+    """A task of the simulation's own must not fail unseen."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": f"{task.get_coro()!r} failed", "exception": error})

@@ -48,7 +48,7 @@ from ottla.wire.messages.leave_group_response import LeaveGroupResponse
 from ottla.wire.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
 
-Shard = GroupShard[Offsets, ClassicGroups, ConsumerGroups]
+Shard = GroupShard
 M = TypeVar("M", bound=Message)
 
 PROPERTIES = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from ottla.config.node import NodeConfig
 from ottla.coordinator.group_shard import GroupShard
@@ -40,6 +40,10 @@ from ottla.wire.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+
+if TYPE_CHECKING:
+    from ottla.coordinator.classic import ClassicGroups
+    from ottla.coordinator.consumer import ConsumerGroups
 
 R = TypeVar("R")
 Partition = tuple[str, int]
@@ -190,7 +194,12 @@ class Acting:
         self.log = list(log)
         shared = Shared(lambda: config)
         self.others = ActingGroups()
-        self.shard = GroupShard(shared, Offsets(shared), self.others, ActingGroups())
+        self.shard = GroupShard(
+            shared,
+            Offsets(shared),
+            cast("ClassicGroups", self.others),
+            cast("ConsumerGroups", ActingGroups()),
+        )
         self.offsets = self.shard.offsets
         timeline = self.shard.timeline
         timeline.loading = True

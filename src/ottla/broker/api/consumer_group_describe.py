@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
 from ottla.broker.authorized_operations import ON_GROUP
 from ottla.broker.context import Context
-from ottla.coordinator.consumer import ConsumerGroups
 from ottla.coordinator.group_shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
@@ -26,7 +23,7 @@ def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerG
 def _described(context: Context, group_id: str) -> DescribedGroup:
     services = context.services
 
-    def describe(shard: GroupShard[Any, Any, ConsumerGroups], now_ms: int) -> DescribedGroup:
+    def describe(shard: GroupShard, now_ms: int) -> DescribedGroup:
         return shard.consumer.describe(group_id)
 
     try:

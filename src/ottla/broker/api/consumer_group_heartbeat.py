@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import Any
 
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
-from ottla.coordinator.consumer import ConsumerGroups, Sender
+from ottla.coordinator.consumer import Sender
 from ottla.coordinator.consumer.checks import check_heartbeat
 from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.outcome import Outcome
@@ -40,7 +39,7 @@ def handle(
 def _heartbeat(
     request: ConsumerGroupHeartbeatRequest,
     sender: Sender,
-    shard: GroupShard[Any, Any, ConsumerGroups],
+    shard: GroupShard,
     now_ms: int,
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
     return shard.consumer.heartbeat(request, sender, now_ms)

@@ -123,12 +123,12 @@ class _Fetch:
         deferred = Deferred()
 
         async def then_answer() -> None:
-            try:
-                await services.read_ahead.bring_in(cold)
-            except KafkaError:
-                for entry in found:
-                    if entry.span in cold:
-                        entry.error, entry.span = ErrorCode.KAFKA_STORAGE_ERROR, None
+            failures = await services.read_ahead.bring_in(cold)
+            for entry in found if failures else ():
+                if entry.span in failures:
+                    assert entry.hosted is not None
+                    services.replicas.fail(entry.hosted, failures[entry.span])
+                    entry.error, entry.span = ErrorCode.KAFKA_STORAGE_ERROR, None
             self._read_on()
             deferred.resolve(self._encode())
 

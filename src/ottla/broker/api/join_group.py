@@ -6,10 +6,10 @@ import uuid
 from functools import partial
 
 from ottla.broker.context import Context
-from ottla.broker.coordinators.composition import AnyGroupShard
 from ottla.broker.promise import Promise
 from ottla.coordinator import by_kind
 from ottla.coordinator.classic import Joiner
+from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.outcome import Outcome
 from ottla.errors import ErrorCode
 from ottla.wire.messages.join_group_request import JoinGroupRequest
@@ -17,7 +17,7 @@ from ottla.wire.messages.join_group_response import JoinGroupResponse
 
 _REBALANCE_TIMEOUT_FROM = 1
 _NO_PROTOCOL_FROM = 7
-"""The version from which on no protocol can be told from one without a name."""
+"""The version from which on there may be no name of a protocol."""
 
 
 def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Promise[JoinGroupResponse]:
@@ -45,7 +45,7 @@ def _refusal(context: Context, request: JoinGroupRequest) -> ErrorCode:
 
 
 def _join(
-    context: Context, request: JoinGroupRequest, shard: AnyGroupShard, token: int, now_ms: int
+    context: Context, request: JoinGroupRequest, shard: GroupShard, token: int, now_ms: int
 ) -> Outcome[JoinGroupResponse]:
     joiner = Joiner(
         client_id=context.client_id or "",
@@ -58,6 +58,6 @@ def _join(
 
 
 def _for_version(context: Context, response: JoinGroupResponse) -> JoinGroupResponse:
-    if response.error_code and not response.protocol_name:
-        response.protocol_name = None if context.api_version >= _NO_PROTOCOL_FROM else ""
+    if response.protocol_name is None and context.api_version < _NO_PROTOCOL_FROM:
+        response.protocol_name = ""
     return response

@@ -5,7 +5,11 @@ from __future__ import annotations
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
 from ottla.errors import ErrorCode
-from ottla.wire.messages.offset_delete_request import OffsetDeleteRequest, OffsetDeleteRequestTopic
+from ottla.wire.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from ottla.wire.messages.offset_delete_response import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -33,16 +37,19 @@ def _sort_out(
     existing: list[OffsetDeleteRequestTopic] = []
     for topic in topics:
         known = context.services.image.topic(topic.name)
-        there = [each for each in topic.partitions if known is not None and each.partition_index in known.partitions]
-        if len(there) < len(topic.partitions):
-            partitions = [
-                OffsetDeleteResponsePartition(
-                    partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        there: list[OffsetDeleteRequestPartition] = []
+        missing: list[OffsetDeleteResponsePartition] = []
+        for each in topic.partitions:
+            if known is not None and each.partition_index in known.partitions:
+                there.append(each)
+            else:
+                missing.append(
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    )
                 )
-                for each in topic.partitions
-                if each not in there
-            ]
-            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        if missing:
+            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=missing))
         if there:
             existing.append(OffsetDeleteRequestTopic(name=topic.name, partitions=there))
     return refused, existing

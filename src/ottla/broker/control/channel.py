@@ -3,6 +3,17 @@
 Requests and responses are the wire's messages. While this node is the active controller they stay in the process;
 else they go to the leader of the quorum, on its controller listener, over a connection of their own. A controller that
 is lost, or is none any more, is asked again wherever it is next, until the sender's time is up.
+
+Requests keep their order: none is sent while an older one waits to be sent again. Whoever sends two and needs the
+second to come after the first has to wait for the first's answer all the same: a copy that was given up may come late.
+
+What a refusal means. NOT_CONTROLLER is said by a node that never acted on the request, and also by one that did and
+lost its office before that was committed: the next controller may have kept it. So nobody here concludes from it, nor
+from REQUEST_TIMED_OUT, that nothing was done. To ask again is safe because every request that goes this way may be
+acted upon twice: registrations name their incarnation, a heartbeat is a statement of fact, so is the place of a
+replica, a block of producer ids that nobody heard of is skipped, a topic that exists already is what was wanted, and of
+the proposals of one partition epoch only one can be accepted (AlterPartition). Of what clients have forwarded the same
+is true as in Kafka: a repeated deletion finds nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +43,8 @@ class ControllerChannel(Protocol):
         """The controller's answer to `request`, a message of class `response`.
 
         Raises `KafkaError` where the controller refuses the request as a whole, or none was found in time:
-        NOT_CONTROLLER where nobody can have acted on the request, REQUEST_TIMED_OUT where somebody may have. Without
-        `repeat` that is said at once, and the request is not sent a second time.
+        NOT_CONTROLLER where nobody took the request for his own, REQUEST_TIMED_OUT where somebody was asked and did not
+        answer. Without `repeat` that is said at once, and the request is not sent a second time.
         """
         ...
 
@@ -51,6 +62,9 @@ class LeaderChannel:
         self._leader: Address | None = None
         self._peer: Peer | None = None
         self._changed: asyncio.Future[None] | None = None
+        self._numbers = 0
+        self._delayed: dict[int, asyncio.Future[None]] = {}
+        """Requests that wait to be sent again, by number, each with what younger ones wait for."""
 
     def on_leader(self, address: Address | None) -> None:
         """Where the leader's controller listens; None where nobody leads, or this node does."""
@@ -86,7 +100,11 @@ class LeaderChannel:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "The active controller is not known.")
         pause_ms = _RETRY_MS
+        self._numbers = number = self._numbers + 1
         while (left := deadline - self._clock.monotonic()) > 0 and not self._closed:
+            if (older := min(self._delayed, default=number)) < number:
+                await asyncio.wait([self._delayed[older]], timeout=left)
+                continue
             if self._changed is None:
                 self._changed = asyncio.get_running_loop().create_future()
             changed = self._changed
@@ -106,10 +124,19 @@ class LeaderChannel:
                     return answer
             pause_s = min(deadline - self._clock.monotonic(), pause_ms / 1000)
             if pause_s > 0 and not self._closed:
-                # Until it is time to ask again, or somebody else leads.
-                await asyncio.wait([changed], timeout=pause_s)
+                await self._pause(number, changed, pause_s)
             pause_ms = min(2 * pause_ms, _RETRY_MS_MAX)
         raise refusal
+
+    async def _pause(self, number: int, changed: asyncio.Future[None], seconds: float) -> None:
+        """Until it is time to ask again, or somebody else leads. Younger requests wait as well: they are woken now, and
+        run when this one has been sent."""
+        self._delayed[number] = over = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait([changed], timeout=seconds)
+        finally:
+            del self._delayed[number]
+            over.set_result(None)
 
     async def _ask(self, request: Message, response: type[M], left_s: float) -> M | None:
         """None where there is nobody to ask."""

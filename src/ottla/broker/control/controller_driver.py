@@ -101,6 +101,9 @@ class ControllerDriver:
             controller = self._require_active()
             generated = operation(controller, self._now_ms())
             self._append(generated.records)
+            if self._controller is not controller:
+                # The log took the records, and failed at what had to follow them: this node decides nothing any more.
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more.")
         except KafkaError as error:
             future.set_exception(error)
         except Exception as error:

@@ -1,73 +1,46 @@
-"""Which coordinators this node has: groups on `__consumer_offsets`, transactions on `__transaction_state`."""
+"""Which coordinators this node has: groups on `__consumer_offsets`, transactions on `__transaction_state`.
+
+What a shard is made of is a lot of code, which a node without groups and transactions does not need: so that it starts
+quickly, that is imported when the node is up already (`prepare`), or when the first shard is made, if that is sooner.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
-from ottla.coordinator.group_shard import GroupShard
-from ottla.coordinator.groups import Group, Shared
-from ottla.coordinator.outcome import Outcome
 from ottla.coordinator.stored import GROUP_KINDS, TRANSACTION_KINDS
-from ottla.coordinator.timeline import Timeline
-from ottla.coordinator.transaction.settings import TransactionSettings
-from ottla.coordinator.transaction.shard import TransactionShard
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, StartupError
 from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC
 from ottla.records import CompressionType
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
+    from ottla.coordinator.group_shard import GroupShard
+    from ottla.coordinator.transaction.shard import TransactionShard
 
 _log = logging.getLogger(__name__)
 
 
-AnyGroupShard = GroupShard[Any, Any, Any]
+async def prepare(services: Services) -> None:
+    """Bring in what the first group and the first transaction will need, while nobody waits for it."""
+    await services.offload.run(_import_shards)
 
 
-class _Unbuilt:
-    """Stands for a part that is not in this tree yet."""
-
-    def __init__(self) -> None:
-        self.timeline = Timeline()
-
-    def group(self, group_id: str) -> Group | None:
-        return None
-
-    def groups(self) -> Iterator[Group]:
-        return iter(())
-
-    def replay(self, *_: object) -> None: ...
-
-    replay_marker = on_group_tombstone = replay
-
-    def on_loaded(self, *_: object) -> Outcome[None]:
-        return Outcome()
-
-    on_metadata = on_timer = on_written = on_loaded
+def _import_shards() -> None:
+    for module in ("group_shard", "transaction.settings", "transaction.shard"):
+        import_module(f"ottla.coordinator.{module}")
 
 
-def _part(module: str, name: str) -> Callable[..., Any]:
-    try:
-        found = find_spec(module) is not None and hasattr(import_module(module), name)
-    except ModuleNotFoundError:
-        found = False
-    return getattr(import_module(module), name) if found else lambda *_, **__: _Unbuilt()
-
-
-def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard[Any, Any, Any]]:
+def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard]:
     config = services.config
 
-    def make(partition: int, leader_epoch: int) -> GroupShard[Any, Any, Any]:
-        shared = Shared(lambda: services.config)
-        offsets = _part("ottla.coordinator.offsets", "Offsets")(shared)
-        classic = _part("ottla.coordinator.classic", "ClassicGroups")(shared)
-        consumer = _part("ottla.coordinator.consumer", "ConsumerGroups")(shared, classic)
-        return GroupShard(shared, offsets, classic, consumer)
+    def make(partition: int, leader_epoch: int) -> GroupShard:
+        from ottla.coordinator.group_shard import GroupShard
+
+        return GroupShard.empty(lambda: services.config)
 
     runtime = CoordinatorRuntime(
         services,
@@ -77,10 +50,17 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard[Any,
         partitions=config.get_int("offsets.topic.num.partitions"),
         timeout_ms=config.get_int("offsets.commit.timeout.ms"),
         load_bytes=config.get_int("offsets.load.buffer.size"),
-        compression=CompressionType(config.get_int("offsets.topic.compression.codec")),
+        compression=_compression(config.get_int("offsets.topic.compression.codec")),
     )
     services.replicas.leaderships[GROUP_TOPIC] = runtime
     return runtime
+
+
+def _compression(codec: int) -> CompressionType:
+    try:
+        return CompressionType(codec)
+    except ValueError:
+        raise StartupError(f"offsets.topic.compression.codec is {codec}: the codecs are 0 to 4.") from None
 
 
 class _SpareProducerIds:
@@ -108,12 +88,18 @@ class _SpareProducerIds:
 
 def transaction_coordinators(services: Services) -> CoordinatorRuntime[TransactionShard]:
     config = services.config
-    settings = TransactionSettings.from_config(config)
     producer_ids = _SpareProducerIds(services)
 
     def make(partition: int, leader_epoch: int) -> TransactionShard:
+        from ottla.coordinator.timeline import Timeline
+        from ottla.coordinator.transaction.settings import TransactionSettings
+        from ottla.coordinator.transaction.shard import TransactionShard
+
         return TransactionShard(
-            timeline=Timeline(), coordinator_epoch=leader_epoch, producer_ids=producer_ids, settings=settings
+            timeline=Timeline(),
+            coordinator_epoch=leader_epoch,
+            producer_ids=producer_ids,
+            settings=TransactionSettings.from_config(config),
         )
 
     runtime = CoordinatorRuntime(

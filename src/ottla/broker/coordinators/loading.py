@@ -15,6 +15,7 @@ from ottla.coordinator.shard import Shard
 from ottla.errors import KafkaError, Malformed
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records import BatchHeader, batches, iterate, read_end_txn_marker
+from ottla.records.records import keys_and_values
 from ottla.runtime import DiskError
 
 if TYPE_CHECKING:
@@ -106,23 +107,23 @@ async def _replay_batch(
     timeline.loading = header.next_offset <= log.high_watermark and not timeline.pending
     turn.records += header.record_count
     if header.is_control:
-        for record in iterate(batch):
-            marker = read_end_txn_marker(record)
+        for control in iterate(batch):
+            marker = read_end_txn_marker(control)
             if marker is not None:
-                timeline.begin(record.offset)
+                timeline.begin(control.offset)
                 shard.replay_marker(header.producer_id, header.producer_epoch, marker.commit)
         return
     producer_id, producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
     if header.is_transactional:
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
-    decode, replay = runtime.kinds.decode, shard.replay
-    for replayed, record in enumerate(iterate(batch), 1):
-        if record.key is None:
-            raise Malformed(f"the record at offset {record.offset} has no key")
-        decoded = decode(record.key, record.value)
-        if decoded is not None:  # Otherwise it is of a release that knows more than this one.
-            timeline.offset = record.offset
-            replay(decoded, producer_id, producer_epoch)
+    decode, replay, base_offset = runtime.kinds.decode, shard.replay, header.base_offset
+    for replayed, (offset_delta, key, value) in enumerate(keys_and_values(batch, header), 1):
+        if key is None:
+            raise Malformed(f"the record at offset {base_offset + offset_delta} has no key")
+        record = decode(key, value)
+        if record is not None:  # Otherwise it is of a release that knows more than this one.
+            timeline.offset = base_offset + offset_delta
+            replay(record, producer_id, producer_epoch)
         if not replayed % _RECORDS_BETWEEN_LOOKS:
             await turn.rest()
             if served.closed:

@@ -68,53 +68,57 @@ class CoordinatorRuntime(Generic[S]):
         self._to_load: deque[ServedShard[S]] = deque()
         self._loading = False
         self._known: dict[str, int] = {}
+        """The partitions of names."""
         self._known_of = 0
-        """Of how many partitions `_known` tells."""
+        """Of how many partitions `_known` tells, by `_image`."""
+        self._image: MetadataImage | None = None
 
     # Finding.
 
-    @property
-    def partition_count(self) -> int:
-        topic = self.services.image.topic(self.topic)
-        return self._partitions if topic is None else len(topic.partitions)
-
     def partition_for(self, name: str) -> int:
         """The partition that holds a group or a transactional id."""
-        count = self.partition_count
-        if count != self._known_of or len(self._known) > _REMEMBERED_NAMES_MAX:
-            self._known.clear()
-            self._known_of = count
+        if self.services.image is not self._image:
+            self._count()
         partition = self._known.get(name)
         if partition is None:
-            partition = self._known[name] = partition_for(name, count)
+            if len(self._known) >= _REMEMBERED_NAMES_MAX:
+                self._known.clear()
+            partition = self._known[name] = partition_for(name, self._known_of)
         return partition
 
-    def _active(self, partition: int) -> ServedShard[S]:
-        served = self._served.get(partition)
-        if served is not None:
-            if served.state is ShardState.ACTIVE:
-                return served
-            if served.state is ShardState.LOADING:
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+    def _count(self) -> None:
+        """Forget where names are if the topic has another number of partitions now."""
+        self._image = self.services.image
+        topic = self._image.topic(self.topic)
+        count = self._partitions if topic is None else len(topic.partitions)
+        if count != self._known_of:
+            self._known_of = count
+            self._known.clear()
+
+    def find(self, name: str) -> ServedShard[S] | None:
+        """The shard of a group or a transactional id, if it is served here. It may be kept as long as it is active."""
+        served = self._served.get(self.partition_for(name))
+        return served if served is not None and served.active else None
+
+    def _refusal(self, served: ServedShard[S] | None) -> KafkaError:
+        loading = served is not None and served.state is ShardState.LOADING
+        return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
 
     # Asking.
 
     def write(self, name: str, operation: Callable[[S, int], Outcome[R]]) -> Promise[R]:
         """Run `operation(shard, now_ms)` at once. Its records are replayed before this returns and appended at the end
         of the loop's turn; the promise is kept when they are committed."""
-        try:
-            served = self._active(self.partition_for(name))
-        except KafkaError as error:
-            return broken(error)
+        served = self._served.get(self.partition_for(name))
+        if served is None or not served.active:
+            return broken(self._refusal(served))
         return served.write(operation)
 
     def write_waiting(self, name: str, operation: Callable[[S, int, int], Outcome[R]]) -> Promise[R]:
         """The same of `operation(shard, token, now_ms)`. If it has no response, an `Answer` with the token has."""
-        try:
-            served = self._active(self.partition_for(name))
-        except KafkaError as error:
-            return broken(error)
+        served = self._served.get(self.partition_for(name))
+        if served is None or not served.active:
+            return broken(self._refusal(served))
         return served.write_waiting(operation)
 
     def write_transactional(
@@ -127,10 +131,9 @@ class CoordinatorRuntime(Generic[S]):
     ) -> Promise[R]:
         """The same, with the records as one batch of that producer's transaction. `guard` is of the transaction's
         verification, if the partition is not part of it already."""
-        try:
-            served = self._active(self.partition_for(name))
-        except KafkaError as error:
-            return broken(error)
+        served = self._served.get(self.partition_for(name))
+        if served is None or not served.active:
+            return broken(self._refusal(served))
         return served.write_transactional(producer_id, producer_epoch, operation, guard)
 
     def complete_transaction(
@@ -144,15 +147,17 @@ class CoordinatorRuntime(Generic[S]):
     ) -> Promise[None]:
         """A transaction that wrote to the coordinator's own partition has ended: append the marker, and replay it. The
         promise fails with the partition's own code."""
-        try:
-            served = self._active(partition)
-        except KafkaError as error:
-            return broken(error)
+        served = self._served.get(partition)
+        if served is None or not served.active:
+            return broken(self._refusal(served))
         return served.complete_transaction(producer_id, producer_epoch, coordinator_epoch, commit, transaction_version)
 
     def read(self, name: str, operation: Callable[[S, int], R]) -> R:
         """What `operation(shard, now_ms)`, which reads committed state, says now. Raises `KafkaError`."""
-        return operation(self._active(self.partition_for(name)).shard, self.services.clock.wall_ms())
+        served = self._served.get(self.partition_for(name))
+        if served is None or not served.active:
+            raise self._refusal(served)
+        return operation(served.shard, self.services.clock.wall_ms())
 
     def read_all(self, operation: Callable[[S, int], R]) -> list[R]:
         """The same of every shard that is served here. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them loads."""

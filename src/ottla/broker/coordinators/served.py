@@ -26,7 +26,7 @@ from ottla.broker.hosted import HostedPartition
 from ottla.broker.promise import Promise, broken
 from ottla.coordinator.outcome import Answer, AnyEffect, CancelTimer, Effect, Outcome, SetTimer
 from ottla.coordinator.shard import Shard
-from ottla.coordinator.stored import AnyRecord, StoredRecord
+from ottla.coordinator.stored import AnyRecord, EncodedRecord, StoredRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producers import VerificationGuard
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -47,7 +47,8 @@ _RECORD_OVERHEAD_MAX = 32
 """What a record needs beside its key and value: lengths, offset, timestamp."""
 
 TimerKey = tuple[str, ...]
-Encoded = list[tuple[bytes, bytes | None]]
+KeyValue = tuple[bytes, bytes | None]
+Records = list[StoredRecord] | list[AnyRecord]
 
 
 class ShardState(Enum):
@@ -60,19 +61,17 @@ class ShardState(Enum):
 class Wait:
     """What happens when a batch is committed, or is not: one outcome's promise, answers, effects and tag."""
 
-    __slots__ = ("effects", "promise", "response", "retry", "tag", "token")
+    __slots__ = ("effects", "promise", "retry", "tag", "token")
 
     def __init__(
         self,
         promise: Promise[object] | None,
-        response: object,
         effects: list[AnyEffect],
-        tag: object,
-        token: int | None,
-        retry: TimerKey | None,
+        tag: object = None,
+        token: int | None = None,
+        retry: TimerKey | None = None,
     ) -> None:
         self.promise = promise
-        self.response = response
         self.effects = effects
         self.tag = tag
         self.token = token
@@ -89,19 +88,22 @@ class Batch:
 
     def __init__(self, first_offset: int) -> None:
         self.first_offset = self.end_offset = first_offset
-        self.waits: list[Wait] = []
+        self.waits: list[Wait | Promise[object]] = []
+        """A promise by itself is an outcome that has nothing else to it, as most have."""
         self.timer: Timer | None = None
 
 
 class GrowingBatch(Batch):
     """One that more records may be added to, until it is appended."""
 
-    __slots__ = ("builder", "size")
+    __slots__ = ("now_ms", "records", "size")
 
-    def __init__(self, first_offset: int, builder: BatchBuilder) -> None:
+    def __init__(self, first_offset: int, now_ms: int) -> None:
         super().__init__(first_offset)
-        self.builder = builder
+        self.now_ms = now_ms
+        self.records: list[KeyValue] = []
         self.size = 0
+        """Of the records in the batch, at most."""
 
 
 class ServedShard(Generic[S]):
@@ -112,6 +114,7 @@ class ServedShard(Generic[S]):
         self.leader_epoch = leader_epoch
         self.shard = shard
         self.state = ShardState.LOADING
+        self.active = False
         self.next_offset = 0
         """Of the next record that is made; set when the log has been read."""
         self._runtime = runtime
@@ -125,10 +128,6 @@ class ServedShard(Generic[S]):
         self._tokens: dict[int, Promise[object]] = {}
         self._next_token = 1
         self._timers: dict[TimerKey, Timer] = {}
-
-    @property
-    def active(self) -> bool:
-        return self.state is ShardState.ACTIVE
 
     @property
     def closed(self) -> bool:
@@ -183,15 +182,13 @@ class ServedShard(Generic[S]):
         self.flush()
         if self.closed:
             return broken(KafkaError(ErrorCode.NOT_COORDINATOR))
-        wait = Wait(promise, outcome.response, self._set_timers(outcome.effects), outcome.tag, None, None)  # type: ignore[arg-type]
-        encoded = [self._encode(record) for record in outcome.records]
-        if _size(encoded) > self._bytes_max:
+        batch = GrowingBatch(self.next_offset, now_ms)
+        wait = self._wait(outcome, promise)
+        if not self._add(batch, outcome.records, producer_id, producer_epoch):
             self._refuse(wait, KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
             return promise
-        batch = GrowingBatch(self.next_offset, self._builder(now_ms, producer_id, producer_epoch))
         batch.waits.append(wait)
-        self._apply(batch, outcome.records, encoded, now_ms, producer_id, producer_epoch)
-        self._append(batch, batch.builder.build(), guard=guard)
+        self._append(batch, self._build(batch, producer_id, producer_epoch), guard=guard)
         return promise
 
     def complete_transaction(
@@ -209,7 +206,7 @@ class ServedShard(Generic[S]):
         )
         promise: Promise[None] = Promise()
         batch = Batch(self.next_offset)
-        batch.waits.append(Wait(promise, None, [], None, None, None))  # type: ignore[arg-type]
+        batch.waits.append(promise)  # type: ignore[arg-type]
         self._timeline.begin(self.next_offset)
         self.shard.replay_marker(producer_id, producer_epoch, commit)
         self.next_offset = batch.end_offset = self.next_offset + 1
@@ -219,13 +216,21 @@ class ServedShard(Generic[S]):
     # What happens to it.
 
     def on_loaded(self) -> None:
-        """The log has been replayed to its end."""
+        """The log has been replayed to its end. What an earlier leader wrote last is in it, and will be committed in
+        time. That leader may have seen it committed already, and told so: until we know, nothing is served that might
+        be older than what it said (C14)."""
+        log = self.partition.log
         self._timeline.loading = False
-        self.next_offset = self.partition.log.log_end_offset
+        self.next_offset = log.log_end_offset
+        self._timeline.commit(log.high_watermark)
         if self._timeline.pending:
-            # What an earlier leader wrote last is in our log, and will be committed in time.
-            self._await_commit(Batch(self.next_offset))
+            self.partition.watermark_waiters.append((self.next_offset, self))
+        else:
+            self._activate()
+
+    def _activate(self) -> None:
         self.state = ShardState.ACTIVE
+        self.active = True
         now_ms = self._services.clock.wall_ms()
         self._take(self.shard.on_loaded(self._services.image, now_ms), now_ms)
 
@@ -245,6 +250,7 @@ class ServedShard(Generic[S]):
     def close(self) -> None:
         """The leadership is lost. What was appended may survive or not: whoever waits is to ask the next leader."""
         self.state = ShardState.CLOSED
+        self.active = False
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -253,15 +259,15 @@ class ServedShard(Generic[S]):
             batches.append(self._gathering)
         self._uncommitted.clear()
         self._gathering = None
-        waiting = [wait.promise for batch in batches for wait in batch.waits if wait.promise is not None]
-        waiting += self._tokens.values()
+        waiting = list(self._tokens.values())
         self._tokens.clear()
         for batch in batches:
             if batch.timer is not None:
                 batch.timer.cancel()
+            for wait in batch.waits:
+                self._lose(wait)
         for promise in waiting:
-            if not promise.done:
-                promise.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
+            promise.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
 
     # Outcomes.
 
@@ -274,8 +280,7 @@ class ServedShard(Generic[S]):
         retry: TimerKey | None = None,
     ) -> None:
         """Make an outcome so. Whoever asked is told by `promise`, when all is committed that the outcome tells of."""
-        effects = self._set_timers(outcome.effects) if outcome.effects else outcome.effects
-        wait = Wait(promise, outcome.response, effects, outcome.tag, token, retry)  # type: ignore[arg-type]
+        wait = self._wait(outcome, promise, token, retry)
         if outcome.records:
             self._write(outcome.records, wait, now_ms, outcome.atomic)
         elif self._gathering is not None:
@@ -290,8 +295,25 @@ class ServedShard(Generic[S]):
         else:
             self._keep(wait)
 
+    def _wait(
+        self,
+        outcome: Outcome[R],
+        promise: Promise[R] | None,
+        token: int | None = None,
+        retry: TimerKey | None = None,
+    ) -> Wait | Promise[object]:
+        """What waits for the outcome's commit. Timers do not: they run from now on."""
+        effects = outcome.effects
+        if effects:
+            effects = self._set_timers(effects)
+        if promise is not None:
+            promise.prepare(outcome.response)  # type: ignore[arg-type]
+            if not effects and outcome.tag is None:
+                return promise  # type: ignore[return-value]
+        return Wait(promise, effects, outcome.tag, token, retry)  # type: ignore[arg-type]
+
     def _set_timers(self, effects: list[AnyEffect]) -> list[AnyEffect]:
-        """Timers run from now on; the other effects, which are returned, wait for the commit."""
+        """Set and cancel timers; the other effects are returned."""
         rest: list[AnyEffect] = []
         timers = self._timers
         for effect in effects:
@@ -307,66 +329,71 @@ class ServedShard(Generic[S]):
                 rest.append(effect)
         return rest
 
-    def _write(self, records: list[AnyRecord] | list[StoredRecord], wait: Wait, now_ms: int, atomic: bool) -> None:
-        encoded = [self._encode(record) for record in records]
-        size = _size(encoded)
-        bytes_max = self._bytes_max
-        if size > bytes_max:
-            if atomic or len(records) == 1:
-                self._refuse(wait, KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
-                return
-            half = len(records) // 2
-            self._write(records[:half], Wait(None, None, [], None, None, None), now_ms, atomic)
-            self._write(records[half:], wait, now_ms, atomic)
-            return
+    def _write(self, records: Records, wait: Wait | Promise[object], now_ms: int, atomic: bool) -> None:
         batch = self._gathering
-        if batch is not None and batch.size + size > bytes_max:
-            self.flush()
-            batch = None
-        if self.closed:
-            self._lose(wait)
+        if batch is not None and self._add(batch, records):
+            batch.waits.append(wait)
             return
-        if batch is None:
-            batch = self._gathering = GrowingBatch(self.next_offset, self._builder(now_ms))
+        if batch is not None:
+            self.flush()
+            if self.closed:
+                self._lose(wait)
+                return
+        batch = GrowingBatch(self.next_offset, now_ms)
+        if self._add(batch, records):
+            batch.waits.append(wait)
+            self._gathering = batch
             self._loop.call_soon(self._end_turn)
-        batch.size += size
-        batch.waits.append(wait)
-        self._apply(batch, records, encoded, now_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        elif atomic or len(records) == 1:
+            self._refuse(wait, KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
+        else:
+            half = len(records) // 2
+            self._write(records[:half], Wait(None, []), now_ms, atomic)
+            self._write(records[half:], wait, now_ms, atomic)
 
-    @property
-    def _bytes_max(self) -> int:
-        return self.partition.rules.max_message_bytes - HEADER_SIZE
+    def _add(
+        self,
+        batch: GrowingBatch,
+        records: Records,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> bool:
+        """Add the records to the batch, unless they are too many for it. Speculation: the shard sees them at once, at
+        the offsets that they will have."""
+        size = batch.size
+        encoded: list[KeyValue] = []
+        for record in records:
+            pair = (record[0], record[1]) if type(record) is EncodedRecord else self._encode(record)
+            encoded.append(pair)
+            key, value = pair
+            size += len(key) + _RECORD_OVERHEAD_MAX
+            if value is not None:
+                size += len(value)
+        if size > self.partition.rules.max_message_bytes - HEADER_SIZE:
+            return False
+        batch.size = size
+        batch.records += encoded
+        timeline, replay, offset = self._timeline, self.shard.replay, self.next_offset
+        for record in records:
+            timeline.begin(offset)
+            replay(record, producer_id, producer_epoch)
+            offset += 1
+        self.next_offset = batch.end_offset = offset
+        return True
 
-    def _builder(
-        self, now_ms: int, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
-    ) -> BatchBuilder:
-        log_append_time = self.partition.rules.timestamp_type is TimestampType.LOG_APPEND_TIME
-        return BatchBuilder(
+    def _build(
+        self, batch: GrowingBatch, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
+    ) -> bytearray:
+        stamped = self.partition.rules.timestamp_type is TimestampType.LOG_APPEND_TIME
+        builder = BatchBuilder(
             compression=self._runtime.compression,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=producer_id != NO_PRODUCER_ID,
-            log_append_time_ms=now_ms if log_append_time else None,
+            log_append_time_ms=batch.now_ms if stamped else None,
         )
-
-    def _apply(
-        self,
-        batch: GrowingBatch,
-        records: list[AnyRecord] | list[StoredRecord],
-        encoded: Encoded,
-        now_ms: int,
-        producer_id: int,
-        producer_epoch: int,
-    ) -> None:
-        """Speculation: the shard sees its records at once, at the offsets that they will have."""
-        timeline, shard, offset = self._timeline, self.shard, self.next_offset
-        for record in records:
-            timeline.begin(offset)
-            shard.replay(record, producer_id, producer_epoch)
-            offset += 1
-        for key, value in encoded:
-            batch.builder.append(now_ms, key, value)
-        self.next_offset = batch.end_offset = offset
+        builder.append_all(batch.now_ms, batch.records)
+        return builder.build()
 
     # Batches.
 
@@ -379,7 +406,7 @@ class ServedShard(Generic[S]):
         batch = self._gathering
         if batch is not None:
             self._gathering = None
-            self._append(batch, batch.builder.build())
+            self._append(batch, self._build(batch))
 
     def _append(
         self,
@@ -422,6 +449,9 @@ class ServedShard(Generic[S]):
         if self.closed:
             return
         self._timeline.commit(partition.log.high_watermark)
+        if not self.active:
+            self._activate()
+            return
         while self._uncommitted and self._uncommitted[0].end_offset <= offset:
             self._settle(self._uncommitted.popleft())
 
@@ -435,12 +465,16 @@ class ServedShard(Generic[S]):
         for wait in batch.waits:
             self._keep(wait)
 
-    def _keep(self, wait: Wait) -> None:
+    def _keep(self, wait: Wait | Promise[object]) -> None:
         if self.closed:
             self._lose(wait)
             return
+        if type(wait) is Promise:
+            wait.keep()
+            return
+        assert type(wait) is Wait
         if wait.promise is not None:
-            wait.promise.resolve(wait.response)
+            wait.promise.keep()
         for effect in wait.effects:
             if isinstance(effect, Answer):
                 promise = self._tokens.pop(effect.token, None)
@@ -470,19 +504,22 @@ class ServedShard(Generic[S]):
         batch.timer = None
         waits, batch.waits = batch.waits, []
         for wait in waits:
-            effects: list[AnyEffect] = [effect for effect in wait.effects if isinstance(effect, Effect)]
-            if effects:
-                batch.waits.append(Wait(None, None, effects, None, None, None))
-                wait.effects = [effect for effect in wait.effects if not isinstance(effect, Effect)]
+            if isinstance(wait, Wait):
+                late: list[AnyEffect] = [effect for effect in wait.effects if isinstance(effect, Effect)]
+                if late:
+                    batch.waits.append(Wait(None, late))
         for wait in waits:
             self._refuse(wait, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
-    def _refuse(self, wait: Wait, error: KafkaError) -> None:
+    def _refuse(self, wait: Wait | Promise[object], error: KafkaError) -> None:
         """Tell everybody that the outcome did not come to be: first the shard, which may have better answers."""
         if self.closed:
             self._lose(wait)
             return
         told = as_told(error)
+        if isinstance(wait, Promise):
+            wait.fail(told)
+            return
         answered: set[int] = set()
         if wait.tag is not None:
             now_ms = self._services.clock.wall_ms()
@@ -503,11 +540,7 @@ class ServedShard(Generic[S]):
             _log.warning("what timer %s of %s decided was not written: %s", key, self.partition.topic_partition, error)
             self._timers[key] = self._services.timers.after(TIMER_RETRY_MS, partial(self._on_timer, key))
 
-    def _lose(self, wait: Wait) -> None:
-        if wait.promise is not None and not wait.promise.done:
-            wait.promise.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
-
-
-def _size(encoded: Encoded) -> int:
-    """Of the records in a batch, at most."""
-    return sum(len(key) + (0 if value is None else len(value)) + _RECORD_OVERHEAD_MAX for key, value in encoded)
+    def _lose(self, wait: Wait | Promise[object]) -> None:
+        promise = wait if isinstance(wait, Promise) else wait.promise
+        if promise is not None and not promise.done:
+            promise.fail(KafkaError(ErrorCode.NOT_COORDINATOR))

@@ -119,7 +119,7 @@ class Copier:
     def on_data(self, followed: Followed, data: PartitionData, now_ms: int) -> int:
         """The leader's answer for one partition. How many bytes were appended."""
         follower = followed.follower
-        code = _code(data.error_code)
+        code = ErrorCode(data.error_code)
         diverging = data.diverging_epoch
         effect = follower.on_response(
             followed.entry.fetch_offset,
@@ -283,13 +283,6 @@ class Copier:
             for partition in answered.partitions:
                 key = keys.get((answered.name, partition.partition_index))
                 if key is not None:
-                    code = _code(partition.error_code)
+                    code = ErrorCode(partition.error_code)
                     found[key] = code if code else partition.offset
         return found
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

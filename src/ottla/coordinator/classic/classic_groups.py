@@ -286,7 +286,7 @@ class ClassicGroups:
         try:
             group.check_member(request.member_id, request.group_instance_id)
         except KafkaError as error:
-            return _refused_join(error.code, request.member_id)
+            return _refused_join(error.code, request.member_id, None)
         member = group.members[request.member_id]
         protocols = _protocols(request)
         is_unchanged = member.protocols == protocols
@@ -367,7 +367,7 @@ class ClassicGroups:
     def _fence(self, group: ClassicGroup, member: Member, turn: Turn) -> None:
         token = group.take_join(member)
         if token is not None:
-            turn.answer(token, _refused_join(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
+            turn.answer(token, _refused_join(ErrorCode.FENCED_INSTANCE_ID, member.member_id, None))
         token, member.awaiting_sync = member.awaiting_sync, None
         if token is not None:
             turn.answer(token, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
@@ -588,8 +588,8 @@ def _protocols(request: JoinGroupRequest) -> Protocols:
     return tuple(first.items())
 
 
-def _refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
+def _refused_join(error: ErrorCode, member_id: str, protocol_name: str | None = "") -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error, protocol_name=protocol_name, member_id=member_id)
 
 
 def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:

@@ -15,7 +15,11 @@ from ottla.sim.cluster import Cluster, Machine
 
 
 def choose_core(cluster: Cluster, places: list[TopicPartition], min_isr: int, random: Random) -> list[Machine] | None:
-    """Some machines that are enough; none if even all of them are not, as nobody knows of a leader to be."""
+    """Some machines that are enough; none if even all of them are not, as nobody knows of a leader to be.
+
+    Each partition needs one that may be elected, and stays so: a process that has taken the place of one that died is
+    in no set any more, though the metadata may not say so yet.
+    """
     image = view.newest_image(cluster)
     voters = view.voters(cluster)
     machines = list(cluster.machines.values())
@@ -30,8 +34,10 @@ def choose_core(cluster: Cluster, places: list[TopicPartition], min_isr: int, ra
             partition = image.partition(*place)
             if partition is None:
                 break
-            candidates = set(partition.isr or partition.elr)
-            if not candidates & ids or len(set(partition.replicas) & ids) < min(min_isr, len(partition.replicas)):
+            candidates = [each for each in core if each.id in (partition.isr or partition.elr)]
+            if not any(map(view.is_registered, candidates)) or len(set(partition.replicas) & ids) < min(
+                min_isr, len(partition.replicas)
+            ):
                 break
         else:
             return core

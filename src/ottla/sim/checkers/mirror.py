@@ -75,37 +75,31 @@ class Mirror:
         """Follow the log. The least offset from which on its batches are other ones than before; None if it only
         grew, or did not move."""
         log = self.log
-        self.dropped = 0
-        if log.log_start_offset != self.start:
-            self._move_start()
-        end = log.log_end_offset
+        self.dropped = self._drop_gone() if log.log_start_offset != self.start else 0
+        end, before = log.log_end_offset, self.end
         active = log._active
-        if end >= self.end and (active.base_offset != self._segment or active.size >= self._position):
-            if end > self.end:
-                self._grow()
-            return None
-        return self._rebuild()
+        if end < before or (active.base_offset == self._segment and active.size < self._position):
+            changed = self._rebuild()
+            return end if changed is None else changed
+        if end > before:
+            if self._segment not in log._segments.bases:
+                return self._rebuild()
+            self._read_all()
+        return None
 
-    def _rebuild(self) -> int:
-        """Read everything anew; the first offset that is not as it was."""
+    def _rebuild(self) -> int | None:
+        """Read everything anew; the first offset that is not as it was, or None if all of it is still there."""
         before = self.batches
         self.batches = []
-        self.start = self.log.log_start_offset
         bases = self.log._segments.bases
         self._open(bases[0])
         self._read_all()
-        self._move_start()  # The first segment may begin before the log does.
+        self._drop_gone()  # The first segment may begin before the log does.
         for old, new in zip(before, self.batches, strict=False):
             if not old.same(new):
                 return min(old.base, new.base)
         shorter = min(len(before), len(self.batches))
-        return before[shorter].base if len(before) > shorter else self.end
-
-    def _grow(self) -> None:
-        if self._segment not in self.log._segments.bases:
-            self._rebuild()
-            return
-        self._read_all()
+        return before[shorter].base if len(before) > shorter else None
 
     def _read_all(self) -> None:
         bases = self.log._segments.bases
@@ -154,15 +148,15 @@ class Mirror:
             position += size
         self._position = position
 
-    def _move_start(self) -> None:
+    def _drop_gone(self) -> int:
+        """The batches before the log's start are not ours any more: how many?"""
         self.start = start = self.log.log_start_offset
         batches = self.batches
         gone = 0
         while gone < len(batches) and batches[gone].next <= start:
             gone += 1
-        self.dropped = gone
-        if gone:
-            del batches[:gone]
+        del batches[:gone]
+        return gone
 
     def index_of(self, offset: int) -> int:
         """Which batch holds `offset`, or the first after it."""

@@ -139,24 +139,47 @@ def min_isr_change(faults: Faults, random: Random) -> bool:
     """`min.insync.replicas` is raised or lowered, and later put back."""
     options = faults.simulation.options
     value = random.randrange(1, options.replication_factor + 1)
-    faults.spawn(set_min_isr(faults, value))
-    faults.lasting(random.uniform(1.0, 10.0), lambda: faults.spawn(set_min_isr(faults, options.min_isr)))
+    if value < options.min_isr:
+        # With a lower minimum one more loss costs what was acknowledged: then nobody may have lost anything.
+        if not faults.may_lower_min_isr():
+            return False
+        faults.min_isr_lowered = True
+    faults.spawn(_change_min_isr(faults, value, random.uniform(1.0, 10.0)))
     return True
 
 
-async def set_min_isr(faults: Faults, value: int) -> None:
-    topic = faults.simulation.places[0].topic
-    faults.cluster.trace.note("operator", f"sets min.insync.replicas of {topic} to {value}")
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            AlterConfigsResource(
-                resource_type=RESOURCE_TOPIC,
-                resource_name=topic,
-                configs=[AlterableConfig(name="min.insync.replicas", config_operation=0, value=str(value))],
-            )
-        ]
-    )
-    await ask(faults, request, IncrementalAlterConfigsResponse, tries=20)
+async def _change_min_isr(faults: Faults, value: int, lasting_s: float) -> None:
+    admin = faults.simulation.admin
+    usual = faults.simulation.options.min_isr
+    sure = await set_min_isr(faults, value)
+    until = admin.now + lasting_s
+    while admin.now < until and not faults.stopped:
+        await admin.sleep(0.25)
+    if await set_min_isr(faults, usual) and sure and value < usual:
+        # Nothing that was given up can come late and lower it again.
+        faults.min_isr_lowered = False
+
+
+async def set_min_isr(faults: Faults, value: int) -> bool:
+    """One after the other, in the order in which they were asked for. Was the first request answered?"""
+    async with faults.configuring:
+        topic = faults.simulation.places[0].topic
+        faults.cluster.trace.note("operator", f"sets min.insync.replicas of {topic} to {value}")
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=RESOURCE_TOPIC,
+                    resource_name=topic,
+                    configs=[AlterableConfig(name="min.insync.replicas", config_operation=0, value=str(value))],
+                )
+            ]
+        )
+        for attempt in range(20):
+            response = await ask(faults, request, IncrementalAlterConfigsResponse, tries=1)
+            if response is not None and not any(each.error_code for each in response.responses):
+                return attempt == 0
+            await faults.simulation.admin.sleep(0.3)
+        return False
 
 
 def remove_and_add_again(faults: Faults, random: Random) -> bool:

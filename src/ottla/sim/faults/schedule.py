@@ -8,6 +8,7 @@ started again after a while.
 
 from __future__ import annotations
 
+from asyncio import Lock
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
@@ -49,6 +50,10 @@ class Faults:
         """Nodes that lost data, or may until then, and have not been seen in sync since."""
         self.tampered: dict[int, None] = {}
         """Nodes with damage on their disks that nobody has repaired yet."""
+        self.configuring = Lock()
+        """Held by whoever changes a config."""
+        self.min_isr_lowered = False
+        """Is `min.insync.replicas` lower than usual, or may it become so by a request that is still on its way?"""
         self.operator_busy = False
         """Is somebody changing the quorum or moving replicas? One such thing at a time."""
 
@@ -124,7 +129,12 @@ class Faults:
             return False
         if self.simulation.options.flush_each and not even_synced:
             return True
-        return view.others_have_everything(self.cluster, machine)
+        return not self.min_isr_lowered and view.others_have_everything(self.cluster, machine)
+
+    def may_lower_min_isr(self) -> bool:
+        """Has everybody what it had? Of two that lower it, neither knows when the other is done."""
+        self._forget_recovered()
+        return not self.spoiled and not self.min_isr_lowered
 
     def may_crash(self, machine: Machine) -> bool:
         """Would everything that was promised survive if this node came back without a clean shutdown?
@@ -132,10 +142,13 @@ class Faults:
         Nobody can tell a node that was killed from one that lost power. So as long as another that did lose data has
         not caught up, a second one must not seem to have (KIP-966 promises no more).
         """
+        self._forget_recovered()
+        return not any(other != machine.id for other in self.spoiled)
+
+    def _forget_recovered(self) -> None:
         for other in list(self.spoiled):
             if self.scheduler.now > self.spoiled[other] and view.is_in_sync(self.cluster, self.cluster.machines[other]):
                 del self.spoiled[other]
-        return not any(other != machine.id for other in self.spoiled)
 
     def restart_later(self, machine: Machine, seconds: float) -> None:
         self._due[machine.id] = self._due.get(machine.id, 0) + 1

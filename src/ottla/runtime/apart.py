@@ -1,0 +1,140 @@
+"""Work that is done apart: by a process of its own, which takes only what the machine has to spare.
+
+The two sides speak in pickles over a pipe: the work goes down, facts come up as they are found, and at last the result
+or what went wrong. The process ends with its work, and with the one that started it, however that ends. It runs at the
+lowest priority for processor and disk, pauses between pieces, and keeps to a rate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO, TypeVar
+
+from ottla.runtime.seams import Apart, WorkStopped
+
+T = TypeVar("T")
+
+_START = "from ottla.runtime.apart import main; main()"
+
+_REPORT, _RESULT, _ERROR = range(3)
+
+_DEATH_SIGNAL_OPTION = 1
+_IO_PRIORITY_CALLS = {"x86_64": 251, "aarch64": 30}
+_IO_PRIORITY_OF_PROCESS = 1
+_IO_PRIORITY_IDLE = 3 << 13
+
+
+class WorkerProcess:
+    """The side of whoever has the work done."""
+
+    def __init__(self, work: Callable[[Apart], object], bytes_per_second: float) -> None:
+        self._order = pickle.dumps((os.getpid(), bytes_per_second, work))
+        self._stopped = False
+        # Inherits nothing but its pipe; what can be imported here can be imported there.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+
+    def follow(self, on_report: Callable[[Any], None]) -> Any:
+        """Wait for the end, and pass on what is reported before. Blocks. Raises what the work raised, or
+        `WorkStopped`."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(self._order)
+                process.stdin.flush()
+            while True:
+                kind, content = pickle.load(process.stdout)
+                if kind == _REPORT:
+                    on_report(content)
+                elif kind == _RESULT:
+                    return content
+                else:
+                    raise content
+        except (EOFError, pickle.UnpicklingError):
+            status = process.wait()
+            raise WorkStopped("stopped" if self._stopped else f"its process ended with status {status}") from None
+        finally:
+            self.stop()
+            process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._process.kill()
+
+
+class _PacedWork:
+    """The side of whoever does the work."""
+
+    def __init__(self, parent: int, bytes_per_second: float, output: BinaryIO) -> None:
+        self._parent = parent
+        self._bytes_per_second = bytes_per_second
+        self._output = output
+        self._ready_s = time.monotonic()
+
+    def report(self, fact: object) -> None:
+        self.tell(_REPORT, fact)
+
+    def spent(self, size: int) -> None:
+        if os.getppid() != self._parent:
+            # Nobody waits for this any more, and somebody else may be about to use the same files.
+            os._exit(1)
+        now_s = time.monotonic()
+        self._ready_s = max(self._ready_s, now_s) + size / self._bytes_per_second
+        if self._ready_s > now_s:
+            time.sleep(self._ready_s - now_s)
+
+    def tell(self, kind: int, content: object) -> None:
+        pickle.dump((kind, content), self._output)
+        self._output.flush()
+
+
+def main() -> None:
+    """What the process does."""
+    _take_what_is_left()
+    # What the work prints by mistake must not come between the pickles.
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The terminal's interrupt is for the node, which ends us.
+    parent, bytes_per_second, work = pickle.load(sys.stdin.buffer)
+    paced = _PacedWork(parent, bytes_per_second, output)
+    paced.spent(0)
+    try:
+        result = work(paced)
+    except Exception as error:
+        paced.tell(_ERROR, error)
+    else:
+        paced.tell(_RESULT, result)
+
+
+def _take_what_is_left() -> None:
+    """Whatever of this the system knows: idle scheduling, idle disk access, and to die with the parent."""
+    with contextlib.suppress(OSError):
+        os.nice(19)
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.prctl(_DEATH_SIGNAL_OPTION, signal.SIGKILL)
+        call = _IO_PRIORITY_CALLS.get(os.uname().machine)
+        if call is not None:
+            libc.syscall(call, _IO_PRIORITY_OF_PROCESS, 0, _IO_PRIORITY_IDLE)

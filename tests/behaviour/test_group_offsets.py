@@ -1,0 +1,376 @@
+"""Offsets that groups commit, fetch and delete: who may, in every version, and what comes back. invariants §5.11."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.model import Uuid
+from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
+from tests.behaviour.client import Client, Topic, eventually
+from tests.behaviour.conftest import Node, StartNode
+from tests.behaviour.groups import COMMIT_VERSIONS, FETCH_VERSIONS, Groups, Member, new_group
+
+OK = ErrorCode.NONE
+LONGEST_METADATA = 4096
+
+
+@pytest.fixture
+def groups(client: Client) -> Groups:
+    return Groups(client)
+
+
+@pytest.fixture
+def group(groups: Groups) -> str:
+    return groups.ready(new_group())
+
+
+@pytest.fixture
+def wide(client: Client, name: str) -> Topic:
+    """A topic of three partitions."""
+    return client.create_topic(name, 3)
+
+
+# Commit and fetch.
+
+
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+def test_a_commit_of_every_version_is_found_again(groups: Groups, group: str, wide: Topic, version: int) -> None:
+    codes = groups.commit(group, {(wide, 0): 5, (wide, 2): 7}, version=version, leader_epoch=3, metadata="mark")
+    assert codes == {(wide.name, 0): OK, (wide.name, 2): OK}
+    assert groups.fetch(group, (wide, 0), (wide, 1), (wide, 2)) == {
+        (wide.name, 0): 5,
+        (wide.name, 1): -1,
+        (wide.name, 2): 7,
+    }
+    found = groups.fetch_one(group, wide)
+    assert found.committed_leader_epoch == (3 if version >= 6 else -1)
+    assert found.metadata == "mark"
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_every_version_of_fetch_finds_it(groups: Groups, group: str, wide: Topic, version: int) -> None:
+    groups.commit(group, {(wide, 0): 5}, leader_epoch=3, metadata="mark")
+    answer = groups.fetch_group(group, [(wide, 0), (wide, 1)], version=version)
+    assert answer.error_code == 0
+    (found,) = answer.topics
+    assert found.name == ("" if version >= 10 else wide.name)
+    assert found.topic_id == (wide.topic_id if version >= 10 else Uuid(bytes(16)))
+    first, second = sorted(found.partitions, key=lambda each: each.partition_index)
+    epoch = 3 if version >= 5 else -1
+    assert (first.committed_offset, first.committed_leader_epoch, first.metadata, first.error_code) == (
+        5,
+        epoch,
+        "mark",
+        0,
+    )
+    # §5.11, 108: a partition for which nothing was committed is no error.
+    assert (second.committed_offset, second.committed_leader_epoch, second.metadata, second.error_code) == (
+        -1,
+        -1,
+        "",
+        0,
+    )
+
+
+@pytest.mark.parametrize("version", [version for version in FETCH_VERSIONS if version >= 2])
+def test_who_names_no_topic_gets_all(groups: Groups, client: Client, group: str, wide: Topic, version: int) -> None:
+    other = client.create_topic(f"{wide.name}-other")
+    groups.commit(group, {(wide, 0): 5, (wide, 2): 7, (other, 0): 9})
+    answer = groups.fetch_group(group, None, version=version)
+    found = {
+        (topic.topic_id if version >= 10 else topic.name): {
+            partition.partition_index: partition.committed_offset for partition in topic.partitions
+        }
+        for topic in answer.topics
+    }
+    keys = (wide.topic_id, other.topic_id) if version >= 10 else (wide.name, other.name)
+    assert found == {keys[0]: {0: 5, 2: 7}, keys[1]: {0: 9}}
+    nobody = groups.fetch_group(new_group(), None, version=version)
+    assert (nobody.error_code, nobody.topics) == (0, [])
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_many_groups_are_fetched_at_once(groups: Groups, client: Client, topic: Topic, version: int) -> None:
+    first, second, third = (groups.ready(new_group()) for _ in range(3))
+    groups.commit(first, {(topic, 0): 1})
+    groups.commit(second, {(topic, 0): 2})
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in (first, second, third)]
+    )
+    response = client.call(request, OffsetFetchResponse, version)
+    assert {
+        each.group_id: [partition.committed_offset for found in each.topics for partition in found.partitions]
+        for each in response.groups
+    } == {first: [1], second: [2], third: []}
+
+
+def test_a_commit_may_go_back(groups: Groups, group: str, topic: Topic) -> None:
+    groups.commit_one(group, topic, 100)
+    assert groups.commit_one(group, topic, 3) is OK
+    assert groups.fetch_one(group, topic).committed_offset == 3
+
+
+def test_metadata_may_be_null_and_is_empty_then(groups: Groups, group: str, topic: Topic) -> None:
+    assert groups.commit_one(group, topic, 1, metadata=None) is OK
+    assert groups.fetch_one(group, topic).metadata == ""
+
+
+def test_metadata_has_a_longest_length(groups: Groups, group: str, wide: Topic) -> None:
+    """§5.11, 109; the other partitions of the request are committed."""
+    assert groups.commit_one(group, wide, 1, metadata="m" * LONGEST_METADATA) is OK
+    assert groups.commit_one(group, wide, 2, metadata="m" * (LONGEST_METADATA + 1)) is (
+        ErrorCode.OFFSET_METADATA_TOO_LARGE
+    )
+    assert groups.commit_one(group, wide, 3, metadata="ü" * LONGEST_METADATA) is OK, "characters are counted, not bytes"
+    assert groups.commit_one(group, wide, 4, metadata="😀" * (LONGEST_METADATA // 2)) is OK
+    assert groups.commit_one(group, wide, 5, metadata="😀" * (LONGEST_METADATA // 2 + 1)) is (
+        ErrorCode.OFFSET_METADATA_TOO_LARGE
+    )
+    assert groups.fetch_one(group, wide).committed_offset == 4
+
+
+@pytest.mark.parametrize("version", [2, 9, 10])
+def test_partitions_that_do_not_exist_are_refused_and_others_are_not(
+    groups: Groups, group: str, wide: Topic, version: int
+) -> None:
+    codes = groups.commit(group, {(wide, 1): 5, (wide, 3): 7, (wide, -1): 8}, version=version)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == {(wide.name, 1): OK, (wide.name, 3): unknown, (wide.name, -1): unknown}
+    assert groups.fetch(group, (wide, 1), (wide, 3)) == {(wide.name, 1): 5, (wide.name, 3): -1}
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_topics_that_do_not_exist_are_refused_by_name(groups: Groups, group: str, topic: Topic, version: int) -> None:
+    stranger = Topic("no-such-topic")
+    codes = groups.commit(group, {(stranger, 0): 1, (topic, 0): 2}, version=version)
+    assert codes == {(stranger.name, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, (topic.name, 0): OK}
+    assert groups.fetch(group, (stranger, 0), version=version) == {(stranger.name, 0): -1}
+
+
+def test_topics_that_do_not_exist_are_refused_by_id(groups: Groups, group: str, topic: Topic) -> None:
+    stranger = Topic("stranger", Uuid(b"no such topic id"))
+    codes = groups.commit(group, {(stranger, 0): 1, (topic, 0): 2}, version=10)
+    assert codes == {(stranger.name, 0): ErrorCode.UNKNOWN_TOPIC_ID, (topic.name, 0): OK}
+    found = groups.fetch(group, (stranger, 0), (topic, 0), version=10)
+    assert found == {(stranger.name, 0): ErrorCode.UNKNOWN_TOPIC_ID, (topic.name, 0): 2}
+
+
+def test_a_request_without_topics_commits_nothing_and_is_no_error(groups: Groups, group: str) -> None:
+    assert groups.commit(group, {}) == {}
+    assert group not in groups.list_groups()
+
+
+def test_the_empty_group_id_may_commit_and_fetch(groups: Groups, group: str, topic: Topic) -> None:
+    """Old clients that had no group did so."""
+    assert groups.commit_one("", topic, 8) is OK
+    assert groups.fetch_one("", topic).committed_offset == 8
+    assert groups.delete_offsets("", (topic, 0)) is ErrorCode.INVALID_GROUP_ID
+    assert groups.delete("") == {"": OK}
+
+
+# Offsets and topics that come again.
+
+
+def test_offsets_go_with_their_topic(groups: Groups, client: Client, group: str, topic: Topic, name: str) -> None:
+    kept = client.create_topic(f"{name}-kept")
+    groups.commit(group, {(topic, 0): 5, (kept, 0): 6})
+    client.delete_topic(topic)
+    eventually(lambda: groups.fetch(group, version=9), lambda found: found == {(kept.name, 0): 6})
+    again = client.create_topic(name)
+    assert groups.fetch(group, (again, 0), version=10) == {(name, 0): -1}
+    groups.commit_one(group, again, 1)
+    assert groups.fetch(group, (again, 0), version=10) == {(name, 0): 1}
+
+
+# Who may commit.
+
+
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+def test_a_member_of_no_group_is_refused(groups: Groups, group: str, topic: Topic, version: int) -> None:
+    code = groups.commit_one(group, topic, 1, version=version, member=Member("stranger", 1))
+    assert code is (ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
+    assert group not in groups.list_groups()
+
+
+def test_a_group_of_offsets_alone_knows_no_member(groups: Groups, group: str, topic: Topic) -> None:
+    groups.commit_one(group, topic, 1)
+    assert groups.commit_one(group, topic, 2, member=Member("stranger", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert groups.commit_one(group, topic, 2, member=Member("stranger", -1)) is OK
+    assert groups.commit_one(group, topic, 3, instance_id="instance", version=7) is OK
+
+
+def test_members_of_a_classic_group_commit_with_their_generation(groups: Groups, group: str, topic: Topic) -> None:
+    """§5.11, 104."""
+    member = groups.join(group, topic)
+    assert groups.commit_one(group, topic, 1, member=member) is OK
+    assert groups.commit_one(group, topic, 2, member=member._replace(generation=0)) is ErrorCode.ILLEGAL_GENERATION
+    assert groups.commit_one(group, topic, 2, member=member._replace(generation=2)) is ErrorCode.ILLEGAL_GENERATION
+    assert groups.commit_one(group, topic, 2, member=Member("stranger", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert groups.commit_one(group, topic, 2) is ErrorCode.UNKNOWN_MEMBER_ID, "nobody outside while there are members"
+    assert groups.commit_one(group, topic, 2, member=member, instance_id="mine") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert groups.fetch_one(group, topic).committed_offset == 1
+    groups.leave(group, member)
+    assert groups.commit_one(group, topic, 3) is OK
+
+
+def test_while_a_group_waits_for_its_assignment_nobody_commits(groups: Groups, group: str, topic: Topic) -> None:
+    """§5.11, 104."""
+    member = groups.join(group, topic, sync=False)
+    assert groups.commit_one(group, topic, 1, member=member) is ErrorCode.REBALANCE_IN_PROGRESS
+    groups.leave(group, member)
+
+
+def test_members_of_a_consumer_group_commit_with_their_epoch(groups: Groups, group: str, topic: Topic) -> None:
+    """§5.11, 106."""
+    member = groups.join_modern(group, topic)
+    assert groups.commit_one(group, topic, 1, member=member) is OK
+    newer = member._replace(generation=member.generation + 1)
+    assert groups.commit_one(group, topic, 2, member=newer) is ErrorCode.STALE_MEMBER_EPOCH
+    older = member._replace(generation=member.generation - 1)
+    assert groups.commit_one(group, topic, 2, member=older) is ErrorCode.STALE_MEMBER_EPOCH
+    assert groups.commit_one(group, topic, 2, member=Member("stranger", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert groups.commit_one(group, topic, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert groups.commit_one(group, topic, 2, member=member, version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert groups.fetch_one(group, topic).committed_offset == 1
+    groups.leave_modern(group, member)
+    assert groups.commit_one(group, topic, 3) is OK
+
+
+# Who may fetch.
+
+
+@pytest.mark.parametrize("version", [9, 10])
+@pytest.mark.parametrize("require_stable", [False, True])
+def test_members_of_a_consumer_group_fetch_with_their_epoch(
+    groups: Groups, group: str, topic: Topic, version: int, require_stable: bool
+) -> None:
+    member = groups.join_modern(group, topic)
+    groups.commit_one(group, topic, 1, member=member)
+
+    def code(asking: Member | None) -> int:
+        answer = groups.fetch_group(group, [(topic, 0)], version=version, member=asking, require_stable=require_stable)
+        assert not answer.error_code or not answer.topics
+        return answer.error_code
+
+    assert code(member) == 0
+    assert code(None) == 0
+    assert code(member._replace(generation=9)) == ErrorCode.STALE_MEMBER_EPOCH
+    assert code(Member("stranger", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    groups.leave_modern(group, member)
+
+
+def test_a_classic_group_answers_whoever_asks(groups: Groups, group: str, topic: Topic) -> None:
+    groups.commit_one(group, topic, 1)
+    answer = groups.fetch_group(group, [(topic, 0)], member=Member("stranger", 7))
+    assert answer.error_code == 0
+
+
+# Deletion.
+
+
+def test_offsets_are_deleted(groups: Groups, group: str, wide: Topic) -> None:
+    groups.commit(group, {(wide, 0): 5, (wide, 1): 6})
+    stranger = Topic("no-such-topic")
+    codes = groups.delete_offsets(group, (wide, 0), (wide, 2), (wide, 9), (stranger, 0))
+    assert codes == {
+        (wide.name, 0): OK,
+        (wide.name, 2): OK,
+        (wide.name, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (stranger.name, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert groups.fetch(group) == {(wide.topic_id.hex(), 1): 6}
+
+
+def test_offsets_of_a_group_that_is_not_there_are_not_deleted(groups: Groups, group: str, topic: Topic) -> None:
+    assert groups.delete_offsets(group, (topic, 0)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert groups.delete_offsets("", (topic, 0)) is ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_group_whose_offsets_were_deleted_is_still_there(groups: Groups, group: str, topic: Topic) -> None:
+    groups.commit_one(group, topic, 1)
+    assert groups.delete_offsets(group, (topic, 0)) == {(topic.name, 0): OK}
+    assert groups.list_groups()[group].group_state == "Empty"
+    assert groups.delete(group) == {group: OK}
+
+
+def test_offsets_that_somebody_consumes_are_not_deleted(
+    groups: Groups, client: Client, group: str, topic: Topic, name: str
+) -> None:
+    other = client.create_topic(f"{name}-other")
+    member = groups.join(group, topic)
+    groups.commit(group, {(topic, 0): 1, (other, 0): 2}, member=member)
+    assert groups.delete_offsets(group, (topic, 0), (other, 0)) == {
+        (topic.name, 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        (other.name, 0): OK,
+    }
+    assert groups.fetch(group, version=9) == {(topic.name, 0): 1}
+    groups.leave(group, member)
+    assert groups.delete_offsets(group, (topic, 0)) == {(topic.name, 0): OK}
+
+
+def test_offsets_that_a_consumer_group_is_subscribed_to_are_not_deleted(
+    groups: Groups, client: Client, group: str, topic: Topic, name: str
+) -> None:
+    other = client.create_topic(f"{name}-other")
+    member = groups.join_modern(group, topic)
+    groups.commit(group, {(topic, 0): 1, (other, 0): 2}, member=member)
+    assert groups.delete_offsets(group, (topic, 0), (other, 0)) == {
+        (topic.name, 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        (other.name, 0): OK,
+    }
+    groups.leave_modern(group, member)
+
+
+def test_a_group_of_another_protocol_must_be_empty(groups: Groups, group: str, topic: Topic) -> None:
+    """What a Connect worker is subscribed to, nobody can tell."""
+    groups.commit_one(group, topic, 1)
+    member = groups.join(group, topic, protocol_type="connect")
+    assert groups.delete_offsets(group, (topic, 0)) is ErrorCode.NON_EMPTY_GROUP
+    groups.leave(group, member)
+    assert groups.delete_offsets(group, (topic, 0)) == {(topic.name, 0): OK}
+
+
+# Expiry, on a node that looks often.
+
+
+@pytest.fixture(scope="module")
+def hasty(start_node: StartNode) -> Node:
+    return start_node({"offsets.retention.check.interval.ms": "200", "offsets.topic.num.partitions": "2"})
+
+
+@pytest.fixture
+def hasty_groups(hasty: Node) -> Iterator[Groups]:
+    with Client((hasty.host, hasty.port)) as client:
+        yield Groups(client)
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_an_offset_with_a_retention_of_its_own_expires(hasty_groups: Groups, name: str, version: int) -> None:
+    groups, client = hasty_groups, hasty_groups.client
+    topic = client.create_topic(name, 2)
+    group = groups.ready(new_group())
+    groups.commit(group, {(topic, 0): 5}, version=version, retention_ms=1)
+    groups.commit(group, {(topic, 1): 6}, version=version, retention_ms=600_000)
+    eventually(lambda: groups.fetch(group, version=9), lambda found: found == {(name, 1): 6})
+    assert group in groups.list_groups()
+    groups.commit(group, {(topic, 1): 6}, version=version, retention_ms=1)
+    # With its last offset the group goes, too.
+    eventually(lambda: group in groups.list_groups(), lambda there: not there)
+
+
+def test_offsets_of_a_group_with_members_stay(hasty_groups: Groups, name: str) -> None:
+    """§5.11, 110."""
+    groups, client = hasty_groups, hasty_groups.client
+    topic = client.create_topic(name)
+    group, witness = groups.ready(new_group()), groups.ready(new_group())
+    member = groups.join(group, topic)
+    groups.commit(group, {(topic, 0): 5}, version=4, member=member, retention_ms=1)
+    groups.commit(witness, {(topic, 0): 5}, version=4, retention_ms=1)
+    eventually(lambda: witness in groups.list_groups(), lambda there: not there)
+    assert groups.fetch(group, (topic, 0)) == {(name, 0): 5}
+    groups.leave(group, member)
+    eventually(lambda: group in groups.list_groups(), lambda there: not there)

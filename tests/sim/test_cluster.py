@@ -1,0 +1,98 @@
+"""Machines, cores and operators: what the simulation itself has to get right for its verdicts to mean anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from ottla.sim import view
+from ottla.sim.checkers.liveness import choose_core
+from ottla.sim.checkers.violation import Violation
+from ottla.sim.faults import KINDS
+from ottla.sim.faults.operations import set_min_isr
+from ottla.sim.options import Mode, expand
+from ottla.sim.run import TOPIC, Simulation
+
+
+@contextmanager
+def running(seed: int = 2, nodes: int = 3) -> Iterator[Simulation]:
+    """A cluster with its topic, and no trouble but what a test makes."""
+    simulation = Simulation(expand(seed, Mode.LIVENESS, kinds=tuple(KINDS), nodes=nodes))
+    try:
+        simulation.cluster.start()
+        simulation._until(simulation._create_topic(), 60, "the topic could be created")
+        passes(simulation, 5)
+        yield simulation
+    finally:
+        simulation.scheduler.after_step = None
+        simulation.cluster.on_error = lambda what, error: None
+        simulation.scheduler.world.on_error = None
+        simulation.cluster.dispose()
+
+
+def passes(simulation: Simulation, seconds: float) -> None:
+    simulation._pass(simulation.scheduler.now + seconds)
+
+
+def test_a_core_does_not_rest_on_a_process_that_nobody_has_registered() -> None:
+    """It was killed and is back, and the metadata still has its former life in the in-sync set. When it registers it
+    will be taken out, and a core of which nobody else was in sync would wait for ever."""
+    with running() as simulation:
+        cluster = simulation.cluster
+        one = cluster.machines[1]
+        one.crash()
+        one.start()
+        assert not view.is_registered(one)
+        for place in simulation.places:
+            partition = view.newest_image(cluster).partition(*place)
+            assert partition is not None
+            assert 1 in partition.isr
+        for seed in range(30):
+            core = choose_core(cluster, simulation.places, 2, Random(seed))
+            assert core is not None
+            assert any(machine.id != 1 and view.is_registered(machine) for machine in core)
+        passes(simulation, 10)
+        assert view.is_registered(one)
+        assert view.is_member(one)
+
+
+def test_a_new_disk_has_none_of_the_faults_of_the_old_one() -> None:
+    with running() as simulation:
+        two = simulation.cluster.machines[2]
+        two.volume.faults.sync_errors = 1.0
+        two.rearm()
+        two.lose_disk()
+        simulation.on_disk_lost(two)
+        two.start()
+        passes(simulation, 20)
+        assert two.serving
+
+
+def test_the_operator_puts_the_minimum_in_sync_back_whatever_came_late() -> None:
+    def known(simulation: Simulation) -> str | None:
+        return view.newest_image(simulation.cluster).topic_config(TOPIC).get("min.insync.replicas")
+
+    with running() as simulation:
+        for value in (3, 1, 3):
+            simulation.spawn(set_min_isr(simulation.faults, value))
+        passes(simulation, 2)
+        assert known(simulation) == "3", "one after the other"
+        simulation.heal(list(simulation.cluster.machines.values()))
+        passes(simulation, 2)
+        assert known(simulation) == "2"
+        simulation.spawn(set_min_isr(simulation.faults, 3))
+        passes(simulation, 5)
+        assert known(simulation) == "2"
+
+
+def test_a_failure_of_the_simulation_itself_is_no_success() -> None:
+    async def broken() -> None:
+        raise OSError("a fault that could not be made")
+
+    with running() as simulation:
+        simulation.spawn(broken())
+        with pytest.raises(Violation, match=r"BUG: in the simulation: .*could not be made"):
+            passes(simulation, 1)

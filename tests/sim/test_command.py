@@ -1,0 +1,116 @@
+"""`ottla sim` as a command: what it prints, when it fails, and how a long run is taken up again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli.app import app
+from ottla.sim import batch
+from ottla.sim.batch import MUST_HAPPEN_SEEDS, Job, Progress, Summary
+from ottla.sim.faults import KINDS
+from ottla.sim.options import Mode
+from ottla.sim.run import Result
+
+EVENTS = ("elections", "truncations", "snapshot loads")
+
+
+def result(seed: int, *, failure: str | None = None, without: tuple[str, ...] = (), mode: Mode = Mode.SAFETY) -> Result:
+    return Result(
+        seed=seed,
+        mode=mode,
+        failure=failure,
+        digest=f"{seed:016x}",
+        simulated_s=60.0,
+        real_s=2.0,
+        cpu_s=1.5,
+        counts={event: 0 if event in without else 1 for event in EVENTS},
+        faults={kind: 1 for kind in KINDS if kind not in without},
+        options="three nodes",
+    )
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, without: tuple[str, ...] = (), fails: tuple[int, ...] = ()
+) -> tuple[int, list[str], list[int]]:
+    """The command over seeds that are made up: its status, what it printed, and which seeds it ran."""
+    ran: list[int] = []
+
+    def made_up(job: Job) -> Result:
+        ran.append(job.seed)
+        failure = "A1: a committed batch is missing" if job.seed in fails else None
+        return result(job.seed, failure=failure, without=without, mode=job.mode)
+
+    monkeypatch.setattr(batch, "run_job", made_up)
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["sim", *arguments])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output.splitlines(), ran
+
+
+def test_the_summary_has_every_fault_every_event_and_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, printed, ran = run(monkeypatch, "--seeds", "0-4,9")
+    assert (status, ran) == (0, [0, 1, 2, 3, 4, 9])
+    page = "\n".join(printed)
+    for name in (*KINDS, *EVENTS):
+        assert name in page, name
+    assert printed[-1] == (
+        "6 seeds, 360 simulated seconds, 30 simulated seconds per real second and process (40 per second of CPU)"
+    )
+
+
+def test_a_failure_prints_how_to_replay_it_and_the_seeds_on_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, printed, _ = run(monkeypatch, "--seeds", "0-9", "--mode", "liveness", fails=(7, 3))
+    assert status == 1
+    assert "seed 3 fails: A1: a committed batch is missing" in printed
+    assert "  replay: ottla sim --seed 3 --mode liveness --story" in printed
+    assert printed[-1] == "failing seeds: 3 7"
+
+
+@pytest.mark.parametrize("name", ["bit flip", "snapshot loads"])
+def test_what_never_happens_fails_a_long_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Of faults and of events alike; a short run proves nothing about either."""
+    enough = f"0-{MUST_HAPPEN_SEEDS - 1}"
+    status, printed, _ = run(monkeypatch, "--seeds", enough, without=(name,))
+    assert status == 1
+    assert f"never happened in {MUST_HAPPEN_SEEDS} seeds: {name}" in printed
+    assert run(monkeypatch, "--seeds", enough)[0] == 0
+    assert run(monkeypatch, "--seeds", "0-9", without=(name,))[0] == 0
+
+
+def test_a_run_is_taken_up_where_it_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What has passed counts in the summary, and what has failed is run again."""
+    resume = ("--resume", str(tmp_path))
+    assert run(monkeypatch, "--seeds", "0-5", *resume, fails=(2,))[2] == [0, 1, 2, 3, 4, 5]
+    status, printed, ran = run(monkeypatch, "--seeds", "0-7", *resume)
+    assert (status, ran) == (0, [2, 6, 7])
+    assert printed[0] == "5 of 8 seeds have passed before with this build."
+    assert printed[-1].startswith("8 seeds, 480 simulated seconds, ")
+    assert run(monkeypatch, "--seeds", "0-7", "--mode", "liveness", *resume)[2] == list(range(8))
+    monkeypatch.setattr(batch, "build_identity", lambda: "another")
+    assert run(monkeypatch, "--seeds", "0-7", *resume)[2] == list(range(8))
+
+
+def test_what_is_kept_of_a_seed_is_what_the_summary_needs(tmp_path: Path) -> None:
+    Progress(tmp_path, Mode.SAFETY).note(result(4))
+    kept = Progress(tmp_path, Mode.SAFETY).done[4]
+    one, other = Summary(), Summary()
+    one.add(result(4))
+    other.add(kept)
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--seeds", "few"), "not of the form"),
+        (("--mode", "mixed"), "none of safety, liveness"),
+        (("--mutation", "none-such"), "--mutations lists them"),
+        (("--seconds", "0"), "more than none"),
+    ],
+)
+def test_a_wrong_option_is_named(arguments: tuple[str, ...], complaint: str) -> None:
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["sim", *arguments])
+    assert done.exit_code != 0
+    assert complaint in f"{done.output}{done.exception}"
