@@ -160,7 +160,7 @@ async def test_a_marker_counts_when_all_in_sync_have_it() -> None:
         follower = await setting.follower(2)
         await follower.fetch(1)
         assert (log.high_watermark, log.last_stable_offset) == (1, 0)
-        writing = asyncio.create_task(write(setting.services, [(Marker(1, 0, 0, True, 1), [TP])]))
+        writing = asyncio.ensure_future(write(setting.services, [(Marker(1, 0, 0, True, 1), [TP])]))
         await setting.settle(lambda: log.log_end_offset == 2)
         assert not writing.done()
         assert log.last_stable_offset == 0
@@ -172,7 +172,7 @@ async def test_a_marker_counts_when_all_in_sync_have_it() -> None:
 async def test_a_marker_whose_leader_is_deposed_is_to_be_sent_again() -> None:
     async with stage() as setting:
         setting.create(isr=(1, 2), replicas=(1, 2))
-        writing = asyncio.create_task(write(setting.services, [(Marker(1, 0, 0, True, 1), [TP])]))
+        writing = asyncio.ensure_future(write(setting.services, [(Marker(1, 0, 0, True, 1), [TP])]))
         await setting.settle(lambda: setting.partition.log.log_end_offset == 1)
         setting.change(leader=2)
         assert await writing == [{TP: ErrorCode.NOT_LEADER_OR_FOLLOWER}]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.compaction import Compaction
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
+from ottla.broker.coordinators.composition import prepare
 from ottla.broker.directory_assignments import DirectoryAssignments
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log_dirs import LogDirFailures
@@ -117,6 +118,8 @@ class Node:
             self._compaction.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+            if self._config.broker_listeners:
+                services.spawn(prepare(services))
         except DiskError as error:
             await self.stop()
             raise StartupError(f"The node's directories cannot be used: {error.message}") from error

@@ -95,6 +95,11 @@ class CoordinatorRuntime(Generic[S]):
             self._known_of = count
             self._known.clear()
 
+    def find(self, name: str) -> ServedShard[S] | None:
+        """The shard of a group or a transactional id, if it is served here. It may be kept as long as it is active."""
+        served = self._served.get(self.partition_for(name))
+        return served if served is not None and served.active else None
+
     def _refusal(self, served: ServedShard[S] | None) -> KafkaError:
         loading = served is not None and served.state is ShardState.LOADING
         return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)

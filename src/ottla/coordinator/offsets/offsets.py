@@ -79,8 +79,8 @@ class Offsets:
     # Records.
 
     def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None:
-        assert isinstance(record, EncodedRecord), "offsets are not decoded on their way here"
-        self.state.replay(record.key, record.value, producer_id)
+        assert type(record) is EncodedRecord, "offsets are not decoded on their way here"
+        self.state.replay(record, producer_id)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
         self.state.replay_marker(producer_id, commit)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from ottla.coordinator.offsets.codec import decode_key, is_known
-from ottla.coordinator.offsets.table import OffsetTable, Partitions, keep, record_offset_of
+from ottla.coordinator.offsets.table import OffsetTable, Partitions, Place, keep, record_offset_of
+from ottla.coordinator.stored import EncodedRecord
 from ottla.coordinator.timeline import Timeline, TimelineMap
 
 _NOBODY: frozenset[int] = frozenset()
@@ -62,25 +64,29 @@ class OffsetState:
 
     # Records.
 
-    def replay(self, key: bytes, value: bytes | None, producer_id: int) -> None:
+    def replay(self, record: EncodedRecord, producer_id: int) -> None:
         """A record at the timeline's offset. With a producer id it waits for that producer's marker."""
-        if value is not None and not is_known(value):
-            return  # Written by a release from the future: stepped over, as kinds that are not known are.
-        if self._timeline.loading and value is not None and producer_id < 0:
-            self._load(key, value)
-            return
-        group_id, topic, partition = decode_key(key)
+        key, value, known = record
+        place = cast("Place | None", known)
+        if place is None:
+            if value is not None and not is_known(value):
+                return  # Written by a release from the future: stepped over, as kinds that are not known are.
+            if self._timeline.loading and value is not None and producer_id < 0:
+                self._load(key, value)
+                return
+            place = decode_key(key)
         if value is None:
-            self._remove(group_id, topic, partition)
+            self._remove(*place)
             return
         kept = keep(self._timeline.offset, value)
         if producer_id < 0:
-            self.table.put(group_id, topic, partition, kept)
+            self.table.put(place, kept)
             return
+        group_id = place[0]
         staged = self._staged.get(producer_id)
         if staged is None:
             staged = self._staged[producer_id] = OffsetTable(self._timeline)
-        staged.put(group_id, topic, partition, kept)
+        staged.put(place, kept)
         producers = self._open.get(group_id) or _NOBODY
         if producer_id not in producers:
             self._open[group_id] = producers | {producer_id}
@@ -104,7 +110,7 @@ class OffsetState:
             assert kept is not None
             in_force = table.get(group_id, topic, partition)
             if in_force is None or record_offset_of(kept) > record_offset_of(in_force):
-                table.put(group_id, topic, partition, kept)
+                table.put((group_id, topic, partition), kept)
 
     def _load(self, key: bytes, value: bytes) -> None:
         """As `replay` of a plain offset, for a million of them."""
