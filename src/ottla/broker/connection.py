@@ -99,6 +99,7 @@ class ClientConnection:
         "_yielded",
         "client_id",
         "close_reason",
+        "commit_size",
         "last_active",
         "malformed",
         "opening_size",
@@ -137,6 +138,7 @@ class ClientConnection:
         self.close_reason: str | None = None
         self.last_active = 0.0
         self.opening_size = 0
+        self.commit_size = 0
         """How long the beginning of this peer's last produce request was (`wire/produce_codec`); 0 if unknown."""
         self.malformed = False
         self.received_bytes = 0

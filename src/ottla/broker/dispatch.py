@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
+from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, offset_commit, produce
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
@@ -22,6 +22,7 @@ from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.broker.request_metrics import SAMPLE_MASK, ApiMeters
 from ottla.errors import Malformed
 from ottla.runtime.timers import Timer
+from ottla.wire import commit_codec
 from ottla.wire.apis import API_VERSIONS, APIS, PRODUCE, Api
 from ottla.wire.frames import read_request_header, response_frame
 from ottla.wire.message import Message
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 _HEAD = Struct(">hhih").unpack_from
 FETCH = 1
+OFFSET_COMMIT = 8
 
 
 class _Served(NamedTuple):
@@ -140,6 +142,18 @@ class Dispatcher:
                 return self._metrics.timed(meters, began_s, reply)
             if api_key in (PRODUCE, FETCH):
                 raise CloseConnection(f"version {version} of {APIS[api_key].name} is not served")
+        elif api_key == OFFSET_COMMIT and commit_codec.FIRST_VERSION <= version <= commit_codec.LAST_VERSION:
+            position = start + 10 + (client_id_size if client_id_size > 0 else 0)
+            if position < end and buffer[position] == 0 and not self._on_controller:
+                began_s = self._clock.monotonic()
+                committing = offset_commit.start(
+                    self._services, connection, buffer, view, version, correlation_id, position + 1, end
+                )
+                if committing is not None:
+                    meters = self._metrics.offset_commit
+                    meters.requests.value = count = meters.requests.value + 1
+                    meters.bytes.value += end - start
+                    return committing if count & SAMPLE_MASK != 1 else self._metrics.timed(meters, began_s, committing)
         return self._start_other(connection, bytes(view[start:end]), api_key, version)
 
     def _start_other(self, connection: ClientConnection, frame: bytes, api_key: int, version: int) -> Reply:

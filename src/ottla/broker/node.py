@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.compaction import Compaction
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
+from ottla.broker.coordinators.composition import prepare
 from ottla.broker.directory_assignments import DirectoryAssignments
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log_dirs import LogDirFailures
@@ -117,6 +118,8 @@ class Node:
             self._compaction.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+            if self._config.broker_listeners:
+                services.spawn(prepare(services))
         except DiskError as error:
             await self.stop()
             raise StartupError(f"The node's directories cannot be used: {error.message}") from error
@@ -215,7 +218,7 @@ class Node:
         self._markers = markers = MarkerSender(services, peers)
         services.transactions.carry_out = markers.carry_out
         services.transactions.on_unloaded = markers.on_unloaded
-        self._verification = services.verification = TransactionVerification(services, peers)
+        self._verification = services.verification = TransactionVerification(services, peers, services.add_to_txn)
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(services.groups.on_metadata)
         control.add_publisher(services.transactions.on_metadata)

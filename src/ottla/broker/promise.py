@@ -28,6 +28,11 @@ class Promise(Generic[R]):
         self._call: Callable[[Promise[R]], None] | None = None
         self._refuse: Callable[[KafkaError], R] | None = None
 
+    @property
+    def error(self) -> KafkaError | None:
+        """What it was broken with."""
+        return self._error
+
     def result(self) -> R:
         """What came of it. Raises the `KafkaError` that it failed with."""
         assert self.done, "it is not known yet"

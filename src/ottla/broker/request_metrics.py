@@ -49,7 +49,8 @@ class RequestMetrics:
         self._clock = clock
         self.produce = ApiMeters(registry, "Produce")
         self.fetch = ApiMeters(registry, "Fetch")
-        self._by_key = {0: self.produce, 1: self.fetch}
+        self.offset_commit = ApiMeters(registry, "OffsetCommit")
+        self._by_key = {0: self.produce, 1: self.fetch, 8: self.offset_commit}
 
     def of(self, api_key: int, name: str) -> ApiMeters:
         meters = self._by_key.get(api_key)

@@ -13,7 +13,7 @@ import logging
 from bisect import bisect_left
 from random import Random
 
-from ottla.log import files, offset_index, scan, time_index
+from ottla.log import files, offset_index, scan, time_index, txn_index
 from ottla.log.checkpoints import decode_epochs, decode_partition_metadata
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
@@ -160,9 +160,7 @@ class _Loader:
         self._complete_epochs(log_start, end)
         self.epochs.truncate_from_start(log_start)
         if clean:
-            replay_producers(
-                Segments(self.segments, self.cache), self.producers, self.snapshots, log_start, end, self.now_ms
-            )
+            replay_producers(Segments(self.segments, self.cache), self.producers, self.snapshots, end, self.now_ms)
         self.snapshots.retain([segment.base_offset for segment in self.segments] + [end])
         self.epochs.dirty = self.epochs.encode(end) != epochs_file
 
@@ -229,7 +227,8 @@ class _Loader:
     def _trust(self) -> int:
         """Look only at what is missing or cannot be right; returns the log's end."""
         active = self.segments[-1]
-        active.aborted = active.load_aborted()
+        aborted = active.load_aborted()
+        active.aborted = self._rebuild_txn_index(active) if aborted is None else aborted
         active.offsets = active.load_offset_index()
         active.times = active.load_time_index()
         end = self._find_end(active)
@@ -246,6 +245,8 @@ class _Loader:
         for segment in self.segments[:unsealed_from]:
             if not self._has_sound_indexes(segment, present):
                 self._rebuild_index_files(segment)
+            if files.file_name(segment.base_offset, files.TXN_INDEX) in present and segment.load_aborted() is None:
+                self._rebuild_txn_index(segment)
 
     def _has_sound_indexes(self, segment: Segment, present: set[str]) -> bool:
         base = segment.base_offset
@@ -268,6 +269,20 @@ class _Loader:
         # Atomically: no recovery reads this segment again, so that half an index would stay one.
         self.disk.write_atomically(segment.path(files.OFFSET_INDEX), offsets.encode())
         self.disk.write_atomically(segment.path(files.TIME_INDEX), times.encode())
+
+    def _rebuild_txn_index(self, segment: Segment) -> list[AbortedTxn]:
+        """A reader of committed records who is not told what was aborted takes it for good."""
+        _log.warning("%s: built the transaction index of %s anew", self.topic_partition, segment.path(files.LOG))
+        segments, producers = Segments(self.segments, self.cache), ProducerStates()
+        replay_producers(segments, producers, self.snapshots, segment.base_offset, 0)
+        aborted: list[AbortedTxn] = []
+        for position, header in scan.headers(segment.file, 0, segment.size, 1 << 20):
+            batch = segment.file.read(position, header.size) if header.is_control else b""
+            entry = apply_to_producers(producers, header, memoryview(batch))
+            if entry is not None:
+                aborted.append(entry)
+        self.disk.write_atomically(segment.path(files.TXN_INDEX), txn_index.encode(aborted))
+        return aborted
 
     def _find_end(self, active: Segment) -> int | None:
         """Where the last batch ends, and what the index leaves out; None if the index is wrong."""
@@ -300,7 +315,7 @@ class _Loader:
         self.epochs.truncate_from_end(max(base, self.recovery_point) if self.config.compact else base)
         # A snapshot from here on may tell of a history that was cut off: they are taken anew.
         self.snapshots.retain([offset for offset in self.snapshots.offsets if offset <= base])
-        replay_producers(Segments(segments, self.cache), self.producers, self.snapshots, log_start, base, self.now_ms)
+        replay_producers(Segments(segments, self.cache), self.producers, self.snapshots, base, self.now_ms)
         end = base
         for slot in range(floor, len(segments)):
             segment = segments[slot]
@@ -433,13 +448,16 @@ def replay_producers(
     segments: Segments,
     producers: ProducerStates,
     snapshots: SnapshotFiles,
-    log_start_offset: int,
     end_offset: int,
     now_ms: int,
 ) -> None:
-    """Fill `producers` as of `end_offset`: from the newest snapshot at or below it, and the batches after that."""
+    """Fill `producers` as of `end_offset`: from the newest snapshot at or below it, and the batches after that.
+
+    Those before the log start count while their files are there: without them a producer would be known by a batch that
+    is not its last, and the one that follows be refused.
+    """
     loaded = snapshots.load_latest(producers, end_offset, now_ms)
-    start = log_start_offset if loaded is None else max(loaded, log_start_offset)
+    start = segments.bases[0] if loaded is None else loaded
     if start >= end_offset:
         return
     for segment in segments.between(segments.slot_of(start), bisect_left(segments.bases, end_offset)):

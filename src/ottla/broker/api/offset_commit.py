@@ -1,10 +1,27 @@
-"""OffsetCommit (key 8): how far a group has come in each partition."""
+"""OffsetCommit (key 8): how far a group has come in each partition.
+
+Consumers commit the same partitions over and over. So `start` takes a request that begins like one seen before straight
+from the socket's bytes to the record and to the answer (`wire/commit_codec`); everything else goes to `handle`.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
+from ottla.broker.reply import Deferred
+from ottla.coordinator.group_shard import GroupShard
+from ottla.coordinator.offsets.codec import encode_plain_value
+from ottla.coordinator.outcome import AnyEffect, Outcome
+from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.errors import ErrorCode, KafkaError
+from ottla.wire.commit_codec import (
+    OFFSET_AND_EPOCH_BYTES,
+    Opening,
+    is_plain,
+    pack_answer,
+)
 from ottla.wire.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -16,7 +33,72 @@ from ottla.wire.messages.offset_commit_response import (
     OffsetCommitResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from ottla.broker.connection import ClientConnection
+    from ottla.broker.services import Services
+
 FIRST_VERSION_WITH_IDS = 10
+
+
+def start(
+    services: Services,
+    connection: ClientConnection,
+    buffer: bytearray,
+    view: memoryview,
+    version: int,
+    correlation_id: int,
+    position: int,
+    end: int,
+) -> Deferred | bytes | None:
+    """Commit, if the request is of the plain kind and nothing is to be refused. None: `handle` has to see it."""
+    known = services.known_commits.find(services, connection, view, version, position, end)
+    if known is None:
+        return None
+    at = position + connection.commit_size
+    if not is_plain(buffer, at, end):
+        return None
+    opening = known.opening
+    group_id, generation, member_id = opening.group_id, opening.generation, opening.member_id
+    served = known.served
+    group = served.shard.group(group_id)
+    effects: list[AnyEffect] = []
+    if group is not None:
+        try:
+            if group.check_offset_commit(member_id, opening.group_instance_id, generation, False, version) is not None:
+                return None
+        except KafkaError:
+            return None
+        effects.extend(group.on_offset_commit(member_id))
+    elif generation >= 0:
+        return None
+    offset_and_epoch = view[at : at + OFFSET_AND_EPOCH_BYTES]
+
+    def commit(shard: GroupShard, now_ms: int) -> Outcome[None]:
+        value = encode_plain_value(offset_and_epoch, now_ms, known.tail)
+        records: list[AnyRecord] = [EncodedRecord(known.key, value, known.place)]
+        return Outcome(None, records, effects)
+
+    reply = _CommitReply(opening, version, correlation_id)
+    served.write(commit).when_done(reply.on_written)
+    return reply
+
+
+class _CommitReply(Deferred):
+    """The answer to a plain commit."""
+
+    __slots__ = ("_correlation_id", "_opening", "_version")
+
+    def __init__(self, opening: Opening, version: int, correlation_id: int) -> None:
+        super().__init__()
+        self._opening = opening
+        self._version = version
+        self._correlation_id = correlation_id
+
+    def on_written(self, promise: Promise[None]) -> None:
+        error = promise.error
+        self.resolve(
+            pack_answer(self._correlation_id, self._opening.answer, ErrorCode.NONE if error is None else error.code)
+        )
 
 
 def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
@@ -27,6 +109,8 @@ def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitRespon
     written = context.services.groups.write(
         request.group_id, lambda shard, now_ms: shard.offsets.commit(request, version, now_ms)
     )
+    if not refused:
+        return written.otherwise(lambda error: OffsetCommitResponse(topics=_refuse_all(request, error)))
     return written.then(
         lambda response: _merged(refused, response.topics),
         lambda error: _merged(refused, _refuse_all(request, error)),

@@ -1,12 +1,13 @@
 """Which coordinators this node has: groups on `__consumer_offsets`, transactions on `__transaction_state`.
 
-What a shard is made of is imported when the first one is made: a node that leads no partition of either topic, as a new
-one does not, starts the sooner.
+What a shard is made of is a lot of code, which a node without groups and transactions does not need: so that it starts
+quickly, that is imported when the node is up already (`prepare`), or when the first shard is made, if that is sooner.
 """
 
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from ottla.coordinator.transaction.shard import TransactionShard
 
 _log = logging.getLogger(__name__)
+
+
+async def prepare(services: Services) -> None:
+    """Bring in what the first group and the first transaction will need, while nobody waits for it."""
+    await services.offload.run(_import_shards)
+
+
+def _import_shards() -> None:
+    for module in ("group_shard", "transaction.settings", "transaction.shard"):
+        import_module(f"ottla.coordinator.{module}")
 
 
 def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard]:
@@ -41,6 +52,7 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard]:
         load_bytes=config.get_int("offsets.load.buffer.size"),
         compression=_compression(config.get_int("offsets.topic.compression.codec")),
     )
+    runtime.load_plainly = lambda shard, base_offset, records: shard.offsets.load(base_offset, records)
     services.replicas.leaderships[GROUP_TOPIC] = runtime
     return runtime
 

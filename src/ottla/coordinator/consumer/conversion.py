@@ -14,11 +14,10 @@ from ottla.coordinator.consumer.embedded import (
     write_assignment,
 )
 from ottla.coordinator.consumer.group import CONSUMER_PROTOCOL, ConsumerGroup
-from ottla.coordinator.consumer.hash_order import HashOrder
+from ottla.coordinator.consumer.hash_order import HashOrder, name_hash
 from ottla.coordinator.consumer.member import Member
 from ottla.coordinator.consumer.metadata_hash import TopicHashes
 from ottla.coordinator.consumer.settings import Settings
-from ottla.coordinator.java_hash import java_hash
 from ottla.coordinator.stored import StoredRecord
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.metadata.images import MetadataImage
@@ -32,6 +31,10 @@ _GROUP_METADATA_VERSION = 3
 
 def no_classic_group(group_id: str) -> StoredRecord:
     return StoredRecord(GroupMetadataKey(group=group_id), None)
+
+
+def classic_group(group_id: str, value: GroupMetadataValue) -> StoredRecord:
+    return StoredRecord(GroupMetadataKey(group=group_id), value, _GROUP_METADATA_VERSION)
 
 
 # Upgrade.
@@ -100,8 +103,9 @@ def _as_consumer(member: ClassicMemberView, view: ClassicGroupView, image: Metad
             raise _CustomAssignor
         for topic in assignment.assigned_partitions:
             found = image.topic(topic.topic)
-            if found is not None and topic.partitions:
-                assigned[found.topic_id] = dict.fromkeys(topic.partitions, view.generation_id)
+            existing = [index for index in topic.partitions if found is not None and index in found.partitions]
+            if found is not None and existing:
+                assigned[found.topic_id] = dict.fromkeys(existing, view.generation_id)
     subscription = read_subscription(_protocol(member, view.protocol_name))
     return Member(
         member_id=member.member_id,
@@ -143,11 +147,11 @@ def _check_owned_once(group_id: str, members: Iterable[Member]) -> None:
 
 def downgraded(
     group: ConsumerGroup, members: Iterable[Member], joining: Member | None, image: MetadataImage, now_ms: int
-) -> StoredRecord:
-    """The record of a stable classic group of `members` and `joining`, whose assignment is the target that they had."""
+) -> GroupMetadataValue:
+    """A stable classic group of `members` and `joining`, whose assignment is the target that they had."""
     everybody = [*members, *(() if joining is None else (joining,))]
     protocol = _vote(everybody)
-    value = GroupMetadataValue(
+    return GroupMetadataValue(
         protocol_type=CONSUMER_PROTOCOL,
         generation=group.epochs.group,
         protocol=protocol,
@@ -155,7 +159,6 @@ def downgraded(
         current_state_timestamp=now_ms,
         members=[_as_classic(group, member, protocol, image) for member in everybody],
     )
-    return StoredRecord(GroupMetadataKey(group=group.group_id), value, _GROUP_METADATA_VERSION)
 
 
 def _as_classic(group: ConsumerGroup, member: Member, protocol: str, image: MetadataImage) -> MemberMetadata:
@@ -185,4 +188,4 @@ def _vote(members: Iterable[Member]) -> str:
     for names in known:
         favourite = next(name for name in names if name in common)
         votes[favourite] = votes.get(favourite, 0) + 1
-    return max(HashOrder(java_hash, votes), key=votes.__getitem__)
+    return max(HashOrder(name_hash, votes), key=votes.__getitem__)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ottla.errors import Malformed
 from ottla.model import ZERO_UUID, Uuid
 from ottla.wire.messages.offset_commit_value import OffsetCommitValue
-from ottla.wire.primitives import unsigned_varint
+from ottla.wire.primitives import Buffer, unsigned_varint
 
 NEVER = -1
 """The `expire_timestamp_ms` of an offset that expires as its group's state says."""
@@ -26,12 +26,18 @@ _I64 = Struct(">q")
 _TIMES = Struct(">qq")
 
 _KIND = 1
+OFFSET_KIND = _I16.pack(_KIND)
+"""What the key of a committed offset begins with."""
 _VERSION = 4
 _VERSION_WITH_EXPIRY = 1
 _METADATA_AT = _VALUE_BEGIN.size
 _TOPIC_ID_TAG = b"\x01\x00\x10"
 """One tagged field, number 0, of 16 bytes."""
 _NO_TAGS = b"\x00"
+_NO_METADATA = b"\x01"
+_PLAIN_BEGIN = _I16.pack(_VERSION)
+_PLAIN_SIZES = (_METADATA_AT + 10, _METADATA_AT + 28)
+"""Of a value without metadata: without a topic's id, and with one."""
 
 
 class CommittedOffset(NamedTuple):
@@ -52,6 +58,16 @@ def key_prefix(group_id: str, topic: str) -> bytes:
 
 def encode_key(group_id: str, topic: str, partition: int) -> bytes:
     return key_prefix(group_id, topic) + _I32.pack(partition)
+
+
+def value_tail(topic_id: Uuid) -> bytes:
+    """What follows the commit's time in a value of version 4."""
+    return _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id
+
+
+def encode_plain_value(offset_and_epoch: Buffer, commit_timestamp_ms: int, tail: bytes) -> bytes:
+    """A value of version 4 without metadata: the offset and its leader epoch as they came on the wire."""
+    return b"".join((_PLAIN_BEGIN, offset_and_epoch, _NO_METADATA, _I64.pack(commit_timestamp_ms), tail))
 
 
 def decode_key(key: bytes) -> tuple[str, str, int]:
@@ -89,7 +105,7 @@ def encode_value(committed: CommittedOffset) -> bytes:
             unsigned_varint(len(metadata) + 1),
             metadata,
             _I64.pack(commit_timestamp_ms),
-            _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id,
+            value_tail(topic_id),
         )
     )
 
@@ -126,5 +142,11 @@ def decode_value(value: bytes) -> CommittedOffset:
 
 
 def is_known(value: bytes) -> bool:
-    """Is the value of a version that this release reads?"""
-    return len(value) >= 2 and value[0] == 0 and value[1] <= _VERSION
+    """Is the value of a version that this release reads? If it is, and cannot be read, `Malformed` is raised: what was
+    let in once is read without fear later."""
+    if len(value) in _PLAIN_SIZES and value[:2] == _PLAIN_BEGIN and value[_METADATA_AT] == 1:
+        return True
+    if len(value) >= 2 and _I16.unpack_from(value)[0] not in OffsetCommitValue.VERSIONS:
+        return False
+    decode_value(value)
+    return True

@@ -26,6 +26,11 @@ FIRST_VERSION_WITH_NOT_FOUND = 9
 """Older clients of OffsetCommit do not know GROUP_ID_NOT_FOUND."""
 
 
+def _record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> EncodedRecord:
+    place = (group_id, topic, partition)
+    return EncodedRecord(encode_key(group_id, topic, partition), encode_value(committed), place)
+
+
 class Commits:
     __slots__ = ("_metadata_size_max", "_shared")
 
@@ -74,9 +79,7 @@ class Commits:
                         expire_timestamp_ms,
                         topic.topic_id,
                     )
-                    records.append(
-                        EncodedRecord(encode_key(request.group_id, topic.name, index), encode_value(committed))
-                    )
+                    records.append(_record(request.group_id, topic.name, index, committed))
                 answer.partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
         return Outcome(response, records, effects)
 
@@ -119,9 +122,7 @@ class Commits:
                     committed = CommittedOffset(
                         wanted.committed_offset, wanted.committed_leader_epoch, metadata, now_ms
                     )
-                    records.append(
-                        EncodedRecord(encode_key(request.group_id, topic.name, index), encode_value(committed))
-                    )
+                    records.append(_record(request.group_id, topic.name, index, committed))
                 answer.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=error))
         return Outcome(response, records)
 

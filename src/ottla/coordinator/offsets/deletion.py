@@ -22,7 +22,7 @@ from ottla.wire.messages.offset_delete_response import (
 
 
 def tombstone(group_id: str, topic: str, partition: int) -> EncodedRecord:
-    return EncodedRecord(encode_key(group_id, topic, partition), None)
+    return EncodedRecord(encode_key(group_id, topic, partition), None, (group_id, topic, partition))
 
 
 def delete_offsets(

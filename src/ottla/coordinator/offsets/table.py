@@ -77,10 +77,14 @@ class OffsetTable:
                 for partition in partitions:
                     yield group_id, topic, partition
 
-    def put(self, group_id: str, topic: str, partition: int, kept: bytes) -> None:
-        partitions = self.partitions_to_fill(group_id, topic)
+    def put(self, place: Place, kept: bytes) -> None:
+        group_id, topic, partition = place
+        topics = self._groups.get(group_id)
+        partitions = None if topics is None else topics.get(topic)
+        if partitions is None:
+            partitions = self.partitions_to_fill(group_id, topic)
         if not self._timeline.loading:
-            self._remember((group_id, topic, partition), partitions.get(partition))
+            self._remember(place, partitions.get(partition))
         partitions[partition] = kept
 
     def partitions_to_fill(self, group_id: str, topic: str) -> Partitions:
