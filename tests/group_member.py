@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ottla.errors import ErrorCode
+from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
 from ottla.wire.messages.heartbeat_request import HeartbeatRequest
@@ -23,9 +24,16 @@ from tests.wire_client import WireClient
 
 JOIN_VERSIONS = range(10)
 SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 5, 4, 5
-PROTOCOLS = (("range", b"subscription"),)
 
 Protocols = Sequence[tuple[str, bytes]]
+
+
+def subscription(*topics: str, said: bytes | None = None) -> bytes:
+    """What a consumer says under any protocol. Kafka 4.3.1 never ends a rebalance if it cannot read that."""
+    return b"\0\0" + ConsumerProtocolSubscription(topics=list(topics), user_data=said).encode(0)
+
+
+PROTOCOLS = (("range", subscription("t")),)
 
 
 class GroupMember(WireClient):
@@ -42,7 +50,7 @@ class GroupMember(WireClient):
         protocol_type: str = "consumer",
     ) -> None:
         """`version` is JoinGroup's; the other requests are of the last versions that are not newer."""
-        super().__init__(address, client_id=client_id, timeout_s=60)
+        super().__init__(address, client_id=client_id, timeout_s=30)
         self.address = address
         self.group = group
         self.instance_id = instance_id

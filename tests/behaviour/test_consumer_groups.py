@@ -8,17 +8,35 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.model import Uuid
+from ottla.model import ZERO_UUID, Uuid
 from ottla.wire.messages import incremental_alter_configs_request as alter
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from ottla.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
+from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
 from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
+from ottla.wire.messages.heartbeat_request import HeartbeatRequest
+from ottla.wire.messages.heartbeat_response import HeartbeatResponse
 from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from ottla.wire.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.wire.messages.join_group_response import JoinGroupResponse
+from ottla.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from ottla.wire.messages.leave_group_response import LeaveGroupResponse
+from ottla.wire.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.offset_commit_response import OffsetCommitResponse
+from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
+from ottla.wire.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.messages.sync_group_response import SyncGroupResponse
 from tests.behaviour.client import SET, Client, Topic, eventually
 from tests.behaviour.conftest import Node, StartNode
 
@@ -28,6 +46,7 @@ SETTINGS = {
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.max.size": "3",
+    "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
 }
 """So that a target comes at once, a session can be short, and a group full."""
@@ -90,6 +109,70 @@ class GroupClient(Client):
         )
         return self.call(request, ConsumerGroupDescribeResponse).groups[0]
 
+    def classic_join(
+        self, member_id: str, topic: str, *, protocol: str = "range", protocol_type: str = "consumer"
+    ) -> JoinGroupResponse:
+        metadata = b"\x00\x01" + ConsumerProtocolSubscription(topics=[topic]).encode(1)
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            member_id=member_id,
+            session_timeout_ms=20_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=protocol, metadata=metadata)],
+        )
+        return self.call(request, JoinGroupResponse)
+
+    def classic_sync(
+        self,
+        member_id: str,
+        generation_id: int,
+        *,
+        protocol: str = "range",
+        plan: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
+    ) -> SyncGroupResponse:
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            member_id=member_id,
+            generation_id=generation_id,
+            protocol_type="consumer",
+            protocol_name=protocol,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=other, assignment=_plan_bytes(given))
+                for other, given in (plan or {}).items()
+            ],
+        )
+        return self.call(request, SyncGroupResponse)
+
+    def classic_heartbeat(self, member_id: str, generation_id: int) -> str:
+        request = HeartbeatRequest(group_id=self.group_id, member_id=member_id, generation_id=generation_id)
+        return ErrorCode(self.call(request, HeartbeatResponse).error_code).name
+
+    def commit(self, topic: Topic, partition: int, member_id: str, epoch: int, *, version: int | None = None) -> str:
+        """In the newest version a topic goes by its id, before by its name."""
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=epoch,
+            member_id=member_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="" if version is None else topic.name,
+                    topic_id=topic.topic_id if version is None else ZERO_UUID,
+                    partitions=[OffsetCommitRequestPartition(partition_index=partition, committed_offset=1)],
+                )
+            ],
+        )
+        response = self.call(request, OffsetCommitResponse, version)
+        return ErrorCode(response.topics[0].partitions[0].error_code).name
+
+    def fetch_offsets(self, member_id: str | None, epoch: int) -> str:
+        request = OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(group_id=self.group_id, member_id=member_id, member_epoch=epoch, topics=None)
+            ]
+        )
+        return ErrorCode(self.call(request, OffsetFetchResponse).groups[0].error_code).name
+
     def configure(self, **values: str) -> None:
         """Give the group keys of its own, and wait until they hold."""
         wanted = {name.replace("_", "."): value for name, value in values.items()}
@@ -140,6 +223,17 @@ def told(response: ConsumerGroupHeartbeatResponse) -> dict[Uuid, list[int]] | No
     if response.assignment is None:
         return None
     return {topic.topic_id: sorted(topic.partitions) for topic in response.assignment.topic_partitions}
+
+
+def planned(assignment: bytes) -> dict[str, list[int]]:
+    """What SyncGroup told a classic member."""
+    message, _ = ConsumerProtocolAssignment.read(assignment, 2, int.from_bytes(assignment[:2], "big"))
+    return {topic.topic: sorted(topic.partitions) for topic in message.assigned_partitions}
+
+
+def _plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
+    topics = [TopicPartition(topic=name, partitions=list(partitions)) for name, partitions in plan.items()]
+    return b"\x00\x01" + ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None).encode(1)
 
 
 def refusal(response: ConsumerGroupHeartbeatResponse) -> tuple[str, str | None]:
@@ -341,6 +435,135 @@ def test_a_static_member_that_left_for_a_while_is_at_no_epoch(group: GroupClient
     group.heartbeat("m1", -2, instance="i1")
     assert refusal(group.heartbeat("m1", 2, instance="i1"))[0] == "FENCED_MEMBER_EPOCH"
     assert told(group.join("m1", topics=[topic.name], instance="i1")) == {topic.topic_id: [0, 1, 2, 3]}
+
+
+# Members of the classic protocol, in the same group.
+
+
+def test_a_classic_member_in_a_consumer_group(group: GroupClient, topic: Topic) -> None:
+    group.join("m1", topics=[topic.name])
+    required = group.classic_join("", topic.name)
+    assert required.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    joined = group.classic_join(required.member_id, topic.name)
+    assert (joined.error_code, joined.member_id, joined.generation_id) == (0, required.member_id, 3)
+    assert (joined.protocol_type, joined.protocol_name, joined.leader, joined.members) == ("consumer", "range", "", [])
+    synced = group.classic_sync(joined.member_id, 3)
+    assert (synced.error_code, synced.protocol_type, synced.protocol_name) == (0, "consumer", "range")
+    assert planned(synced.assignment) == {}
+    assert group.classic_heartbeat(joined.member_id, 3) == "NONE", "it waits for what m1 has"
+    kept = told(group.heartbeat("m1", 2))
+    assert kept is not None
+    group.heartbeat("m1", 2, owned=kept)
+    assert group.classic_heartbeat(joined.member_id, 3) == "REBALANCE_IN_PROGRESS"
+    again = group.classic_join(joined.member_id, topic.name)
+    assert (again.error_code, again.generation_id) == (0, 3)
+    given = planned(group.classic_sync(joined.member_id, 3).assignment)
+    assert sorted(given[topic.name] + kept[topic.topic_id]) == [0, 1, 2, 3]
+    assert group.classic_heartbeat(joined.member_id, 3) == "NONE"
+    types = {member.member_id: member.member_type for member in group.describe().members}
+    assert types == {"m1": 1, joined.member_id: 0}
+
+
+def test_refusals_of_classic_members(group: GroupClient, topic: Topic) -> None:
+    group.join("m1", topics=[topic.name])
+    refused = group.classic_join("", topic.name, protocol_type="connect")
+    assert ErrorCode(refused.error_code).name == "INCONSISTENT_GROUP_PROTOCOL"
+    member_id = group.classic_join("", topic.name).member_id
+    assert group.classic_join(member_id, topic.name).error_code == 0
+    other = group.classic_join("other", topic.name, protocol="sticky")
+    assert ErrorCode(other.error_code).name == "INCONSISTENT_GROUP_PROTOCOL"
+    assert group.classic_heartbeat(member_id, 2) == "ILLEGAL_GENERATION"
+    assert group.classic_heartbeat("m1", 2) == "UNKNOWN_MEMBER_ID"
+    assert group.classic_heartbeat("nobody", 3) == "UNKNOWN_MEMBER_ID"
+    for refusal_of, sync in {
+        "ILLEGAL_GENERATION": group.classic_sync(member_id, 9),
+        "INCONSISTENT_GROUP_PROTOCOL": group.classic_sync(member_id, 3, protocol="sticky"),
+        "UNKNOWN_MEMBER_ID": group.classic_sync("m1", 2),
+    }.items():
+        assert ErrorCode(sync.error_code).name == refusal_of
+
+
+def test_a_group_goes_over_to_the_other_protocol_and_back(group: GroupClient, topic: Topic) -> None:
+    member_id = group.classic_join("", topic.name).member_id
+    joined = group.classic_join(member_id, topic.name)
+    assert (joined.error_code, joined.leader, joined.generation_id) == (0, member_id, 1)
+    plan = {member_id: {topic.name: [0, 1, 2, 3]}}
+    assert planned(group.classic_sync(member_id, 1, plan=plan).assignment) == plan[member_id]
+    assert refusal(group.heartbeat("m1", 4)) == (
+        "GROUP_ID_NOT_FOUND",
+        f"Group {group.group_id} is not a consumer group.",
+    )
+    assert group.describe().error_message == f"Group {group.group_id} is not a consumer group."
+    new = group.join("m1", topics=[topic.name])
+    assert (new.member_epoch, told(new)) == (2, {})
+    assert {member.member_id: member.member_type for member in group.describe().members} == {member_id: 0, "m1": 1}
+    assert group.classic_heartbeat(member_id, 1) == "REBALANCE_IN_PROGRESS"
+    group.heartbeat("m1", -1)
+    assert group.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.classic_heartbeat(member_id, 1) in ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS")
+    back = group.classic_join(member_id, topic.name)
+    assert (back.error_code, back.leader, back.generation_id) == (0, member_id, 3)
+
+
+def test_a_group_of_another_protocol_type_does_not_go_over(group: GroupClient, topic: Topic) -> None:
+    member_id = group.classic_join("", topic.name, protocol_type="connect").member_id
+    assert group.classic_join(member_id, topic.name, protocol_type="connect").error_code == 0
+    assert refusal(group.heartbeat("m1", 0, topics=[topic.name])) == (
+        "GROUP_ID_NOT_FOUND",
+        f"Cannot upgrade classic group {group.group_id} to consumer group because the group does not use the consumer "
+        "embedded protocol.",
+    )
+
+
+def test_an_administrator_makes_members_leave(group: GroupClient, topic: Topic) -> None:
+    group.join("m1", topics=[topic.name])
+    group.join("m2", topics=[topic.name], instance="i")
+    request = LeaveGroupRequest(
+        group_id=group.group_id,
+        members=[
+            MemberIdentity(member_id=member_id, group_instance_id=instance)
+            for member_id, instance in (("m1", None), ("", "i"), ("nobody", None), ("other", "i"))
+        ],
+    )
+    left = group.call(request, LeaveGroupResponse)
+    codes = [ErrorCode(member.error_code).name for member in left.members]
+    assert codes == ["NONE", "NONE", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"]
+    assert group.describe().group_state == "Empty"
+
+
+# Offsets.
+
+
+def test_who_may_commit(group: GroupClient, topic: Topic) -> None:
+    group.join("m1", topics=[topic.name])
+    assert group.commit(topic, 0, "m1", 2) == "NONE"
+    assert group.commit(topic, 0, "m1", 3) == "STALE_MEMBER_EPOCH"
+    assert group.commit(topic, 0, "m1", 1) == "STALE_MEMBER_EPOCH", "it was not yet its own then"
+    assert group.commit(topic, 0, "nobody", 2) == "UNKNOWN_MEMBER_ID"
+    assert group.commit(topic, 0, "", -1) == "UNKNOWN_MEMBER_ID"
+    assert group.commit(topic, 0, "m1", 2, version=8) == "UNSUPPORTED_VERSION"
+
+
+def test_an_older_epoch_may_commit_what_the_member_had_then(group: GroupClient, topic: Topic) -> None:
+    """KIP-1251: the answer that told of the new epoch may be on its way."""
+    group.join("m1", topics=[topic.name])
+    group.join("m2", topics=[topic.name])
+    kept = told(group.heartbeat("m1", 2))
+    assert kept is not None
+    given_up = next(index for index in range(4) if index not in kept[topic.topic_id])
+    assert group.commit(topic, given_up, "m1", 2) == "NONE", "it has yet to give it up"
+    group.heartbeat("m1", 2, owned=kept)
+    assert group.commit(topic, kept[topic.topic_id][0], "m1", 2) == "NONE"
+    assert group.commit(topic, given_up, "m1", 2) == "STALE_MEMBER_EPOCH"
+    assert group.commit(topic, given_up, "m1", 3) == "NONE", "with its own epoch a member may commit anything"
+
+
+def test_who_may_ask_for_offsets(group: GroupClient, topic: Topic) -> None:
+    group.join("m1", topics=[topic.name])
+    assert group.fetch_offsets("m1", 2) == "NONE"
+    assert group.fetch_offsets("m1", 1) == "STALE_MEMBER_EPOCH"
+    assert group.fetch_offsets("nobody", 2) == "UNKNOWN_MEMBER_ID"
+    assert group.fetch_offsets(None, -1) == "NONE"
 
 
 # Refusals.

@@ -12,7 +12,7 @@ from ottla.wire.messages.leave_group_request import MemberIdentity
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
 from tests.behaviour.client import eventually
 from tests.behaviour.conftest import Node, StartNode
-from tests.group_member import JOIN_VERSIONS, GroupMember, find_coordinator
+from tests.group_member import JOIN_VERSIONS, GroupMember, find_coordinator, subscription
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -21,6 +21,8 @@ SETTINGS = {
     "group.max.size": "5",
     "offsets.topic.num.partitions": "3",
 }
+
+NEWS = subscription("news")
 
 MakeMember = Callable[..., GroupMember]
 """A member of the test's own group; options as of `GroupMember`."""
@@ -88,6 +90,15 @@ def rebalanced(*members: GroupMember) -> str:
     return responses[0].leader
 
 
+def rejoin(leading: GroupMember, *others: GroupMember) -> None:
+    """The leader of a stable group wants a rebalance, and the others hear of it and come."""
+    leading.start_join()
+    eventually(others[0].beat, lambda error: error is ErrorCode.REBALANCE_IN_PROGRESS)
+    for other in others:
+        other.start_join()
+    assert rebalanced(leading, *others) == leading.member_id
+
+
 # One member.
 
 
@@ -107,7 +118,7 @@ def test_a_member_joins_syncs_beats_and_leaves_in_every_version(member: MakeMemb
     assert len(joined.member_id) == len("somebody-") + 36
     assert not joined.skip_assignment
     assert [(m.member_id, m.group_instance_id, m.metadata) for m in joined.members] == [
-        (joined.member_id, None, b"subscription")
+        (joined.member_id, None, subscription("t"))
     ]
     synced = alone.try_sync({alone.member_id: b"everything"})
     assert (synced.error_code, synced.assignment) == (0, b"everything")
@@ -217,13 +228,13 @@ def test_members_must_have_a_protocol_in_common(member: MakeMember) -> None:
         ((["range", "roundrobin"], ["roundrobin", "range"]), "range"),
         ((["sticky", "cooperative-sticky"], ["cooperative-sticky", "sticky"]), "sticky"),
         ((["sessioned", "compatible"], ["compatible", "sessioned"]), "compatible"),
-        ((["eager", "x"], ["x", "eager"], ["eager", "x"], ["x", "eager"]), "x"),
+        ((["eager", "x"], ["x", "eager"], ["eager", "x"], ["x", "eager"]), "eager"),
     ],
 )
 def test_the_protocol_that_most_like_best_is_taken(
     member: MakeMember, offers: tuple[list[str], ...], chosen: str
 ) -> None:
-    protocols = [[(name, name.encode()) for name in names] for names in offers]
+    protocols = [[(name, subscription()) for name in names] for names in offers]
     first, *others = members = [member() for _ in offers]
     joined = first.join(protocols[0])
     first.protocol_name = joined.protocol_name
@@ -260,6 +271,14 @@ def test_protocols_other_than_consumers_are_the_members_own_affair(member: MakeM
     assert worker.sync({worker.member_id: b"tasks"}) == b"tasks"
 
 
+@pytest.mark.ottla_only
+def test_a_consumer_may_say_what_nobody_can_read(member: MakeMember) -> None:
+    """Apache Kafka 4.3.1 never ends such a rebalance: its timer fails, and nobody sets another."""
+    alone = member()
+    alone.join([("range", b"\0\1this is no subscription")])
+    assert alone.sync({alone.member_id: b"x"}) == b"x"
+
+
 # Rebalances.
 
 
@@ -284,10 +303,7 @@ def test_a_second_member_makes_the_first_join_again(member: MakeMember) -> None:
     again = second.join()
     assert (again.generation_id, again.leader, again.members) == (2, first.member_id, [])
     assert first.beat() is ErrorCode.NONE
-    first.start_join()
-    eventually(second.beat, lambda error: error is ErrorCode.REBALANCE_IN_PROGRESS)
-    second.start_join()
-    rebalanced(first, second)
+    rejoin(first, second)
     assert first.generation == 3
 
 
@@ -297,26 +313,26 @@ def test_only_the_leader_is_told_of_the_others(member: MakeMember) -> None:
     leading = members[0]
     for each in members:
         # The followers have news, so that the group rebalances whoever joins first.
-        each.start_join([("range", each.member_id.encode())])
+        each.start_join([("range", subscription(each.member_id))])
     responses = [each.joined() for each in members]
     for each, response in zip(members, responses, strict=True):
         told = {other.member_id: other.metadata for other in response.members}
-        expected = {other.member_id: other.member_id.encode() for other in members}
+        expected = {other.member_id: subscription(other.member_id) for other in members}
         assert told == (expected if each is leading else {})
 
 
 def test_a_follower_with_something_new_to_say_makes_all_join_again(member: MakeMember) -> None:
     first, second = member(), member()
     stable(first, second)
-    second.start_join([("range", b"news")])
+    second.start_join([("range", NEWS)])
     eventually(first.beat, lambda error: error is ErrorCode.REBALANCE_IN_PROGRESS)
     first.start_join()
-    assert {m.metadata for m in first.joined().members} == {b"subscription", b"news"}
+    assert {m.metadata for m in first.joined().members} == {subscription("t"), NEWS}
     second.joined()
     # In the sync phase too, for who says the same again is only told again.
-    again = second.join([("range", b"news")])
+    again = second.join([("range", NEWS)])
     assert again.generation_id == first.generation
-    second.start_join([("range", b"more news")])
+    second.start_join([("range", subscription("more", "news"))])
     eventually(first.beat, lambda error: error is ErrorCode.REBALANCE_IN_PROGRESS)
     first.start_join()
     rebalanced(first, second)
@@ -325,9 +341,7 @@ def test_a_follower_with_something_new_to_say_makes_all_join_again(member: MakeM
 def test_who_waits_for_a_plan_is_sent_back_when_somebody_joins(member: MakeMember) -> None:
     first, second, third = member(), member(), member()
     stable(first, second)
-    first.start_join()
-    second.start_join()
-    rebalanced(first, second)
+    rejoin(first, second)
     second.start_sync()
     assert second.is_silent(0.2)
     third.enter()
@@ -345,7 +359,7 @@ def test_five_members_share_three_partitions_and_take_over(member: MakeMember) -
 
     def share(*those: GroupMember) -> list[bytes]:
         for each in those:
-            each.start_join([("range", b"%d" % each.generation)])
+            each.start_join([("range", subscription(str(each.generation)))])
         leader = rebalanced(*those)
         plan = {each.member_id: own for each, own in zip(those, partitions, strict=False)}
         for each in those:
@@ -411,7 +425,7 @@ def test_who_does_not_join_again_in_time_is_removed(member: MakeMember) -> None:
 def test_the_leader_may_be_the_one_who_does_not_come(member: MakeMember) -> None:
     first, second = member(rebalance_ms=700), member(rebalance_ms=700)
     leading, following = stable(first, second), second
-    following.start_join([("range", b"news")])
+    following.start_join([("range", NEWS)])
     eventually(leading.beat, lambda error: error is ErrorCode.UNKNOWN_MEMBER_ID)
     joined = following.joined()
     assert (joined.leader, len(joined.members)) == (following.member_id, 1)
@@ -420,10 +434,8 @@ def test_the_leader_may_be_the_one_who_does_not_come(member: MakeMember) -> None
 def test_who_does_not_sync_in_time_is_removed(member: MakeMember) -> None:
     first, second = member(rebalance_ms=700), member(rebalance_ms=700)
     stable(first, second)
-    first.start_join()
-    second.start_join()
-    leader = rebalanced(first, second)
-    leading, following = (first, second) if leader == first.member_id else (second, first)
+    rejoin(first, second)
+    leading, following = first, second
     following.start_sync()
     # The leader beats, and makes no plan.
     eventually(leading.beat, lambda error: error is ErrorCode.UNKNOWN_MEMBER_ID)
@@ -434,10 +446,8 @@ def test_who_does_not_sync_in_time_is_removed(member: MakeMember) -> None:
 def test_a_follower_that_never_asks_what_it_owns_is_removed(member: MakeMember) -> None:
     first, second = member(rebalance_ms=700), member(rebalance_ms=700)
     stable(first, second)
-    first.start_join()
-    second.start_join()
-    leader = rebalanced(first, second)
-    leading, following = (first, second) if leader == first.member_id else (second, first)
+    rejoin(first, second)
+    leading, following = first, second
     leading.sync({leading.member_id: b"x", following.member_id: b"y"})
     eventually(following.beat, lambda error: error is ErrorCode.UNKNOWN_MEMBER_ID)
     assert leading.beat() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -556,23 +566,23 @@ def test_a_static_leader_that_returns_leaves_the_assignments_alone(member: MakeM
 
 def test_a_static_member_that_returns_with_other_favourites_makes_all_join_again(member: MakeMember) -> None:
     static = member(instance_id="i")
-    static.join([("range", b""), ("sticky", b"")])
+    static.join([("range", subscription()), ("sticky", subscription())])
     static.sync({static.member_id: b"x"})
     again = member(instance_id="i")
-    joined = again.try_join([("sticky", b""), ("range", b"")])
+    joined = again.try_join([("sticky", subscription()), ("range", subscription())])
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 2, "sticky")
     # Something else to say under the same protocol does not.
     again.sync({again.member_id: b"y"})
     third = member(instance_id="i")
-    joined = third.try_join([("sticky", b"news"), ("range", b"")])
-    assert (joined.generation_id, [m.metadata for m in joined.members]) == (2, [b"news"])
+    joined = third.try_join([("sticky", NEWS), ("range", subscription())])
+    assert (joined.generation_id, [m.metadata for m in joined.members]) == (2, [NEWS])
     assert third.sync() == b"y"
 
 
 def test_a_static_member_that_waits_is_fenced_by_its_successor(member: MakeMember) -> None:
     first, static = member(), member(instance_id="i")
     stable(first, static)
-    static.start_join([("range", b"news")])
+    static.start_join([("range", NEWS)])
     eventually(first.beat, lambda error: error is ErrorCode.REBALANCE_IN_PROGRESS)
     again = member(instance_id="i")
     again.start_join()

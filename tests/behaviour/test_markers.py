@@ -402,6 +402,7 @@ def test_no_marker_is_no_answer(client: Client, producer: TransactionalProducer)
 # Nothing of that is lost.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_a_restart_keeps_open_transactions_and_what_was_aborted(start_node: StartNode, name: str, ending: str) -> None:
     node = start_node(UNVERIFIED)
@@ -436,6 +437,7 @@ def test_a_restart_keeps_open_transactions_and_what_was_aborted(start_node: Star
         assert committed_values(found) == [b"%d.0" % other_id]
 
 
+@pytest.mark.slow
 def test_a_producer_with_an_open_transaction_is_not_forgotten(start_node: StartNode, name: str) -> None:
     node = start_node(
         {**UNVERIFIED, "producer.id.expiration.ms": "300", "producer.id.expiration.check.interval.ms": "100"}

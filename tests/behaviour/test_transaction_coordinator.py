@@ -357,6 +357,39 @@ def test_a_transaction_that_takes_too_long_is_aborted(start_node: StartNode) -> 
         assert (answer.error_code, answer.producer_epoch) == (NONE, producer.epoch + 1)
 
 
+def test_a_topic_that_is_gone_needs_no_marker(client: Client, producer: Transactional, topic: Topic, name: str) -> None:
+    other = client.create_topic(f"{name}-other")
+    assert only(producer.add_as_broker(topic)) == NONE
+    assert only(producer.add_as_broker(other)) == NONE
+    client.delete_topic(topic)
+    producer.ended(commit=True)
+    assert producer.state == "CompleteCommit"
+
+
+def test_a_transactional_id_that_nobody_uses_expires(start_node: StartNode) -> None:
+    node = start_node(
+        {
+            "transactional.id.expiration.ms": "300",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "50",
+        }
+    )
+    with Client((node.host, node.port)) as client:
+        topic = client.create_topic("busy")
+        busy, idle = Transactional.begun(client), Transactional.begun(client)
+        eventually(lambda: busy.describe().error_code, lambda code: code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        busy.take()
+        assert only(busy.add_as_broker(topic)) == NONE
+        eventually(lambda: idle.describe().error_code, lambda code: code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        # Nobody knows it any more; whoever comes again is new.
+        assert idle.end(commit=False).error_code == STRANGER
+        before = idle.producer_id
+        idle.take(producer_id=before, epoch=idle.epoch)
+        assert idle.producer_id != before
+        assert idle.epoch == 0
+        # A transaction that is open holds its id for as long as it takes.
+        assert busy.state == "Ongoing"
+
+
 # Looking.
 
 

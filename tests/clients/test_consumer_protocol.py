@@ -79,12 +79,10 @@ class Group:
 
     def shared(self, partitions: int) -> bool:
         """Everything is owned once, and evenly."""
-        owned = self.assigned().values()
-        sizes = [len(partitions) for partitions in owned]
-        return (
-            sorted(partition for each in owned for partition in each) == list(range(partitions))
-            and max(sizes) - min(sizes) <= 1
-        )
+        assigned = self.assigned().values()
+        sizes = [len(owned) for owned in assigned]
+        everything = sorted(partition for owned in assigned for partition in owned)
+        return everything == list(range(partitions)) and max(sizes) - min(sizes) <= 1
 
     def close(self) -> None:
         for consumer in self.members.values():

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as Partition
 from aiokafka.errors import ProducerFenced
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.node_process import NodeProcess
 
@@ -170,7 +170,7 @@ def test_offsets_are_committed_with_the_transaction_that_used_them(
         )
         consumer.subscribe([topic])
         try:
-            messages = []
+            messages: list[Message] = []
             deadline = time.monotonic() + 60
             while len(messages) < count and time.monotonic() < deadline:
                 messages += consumer.consume(count - len(messages), 1)

@@ -7,12 +7,14 @@ from random import Random
 
 import pytest
 
+import ottla.records.cleaning as records_cleaning
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogConfig, LogManager, files
 from ottla.log.append import AppendOrigin
 from ottla.log.cleaner import CleaningSettings, CorruptSegment, SegmentCleaned, Swap, assess, begin_pass, clean, survey
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, CompressionType, iterate
+from ottla.records.cleaning import _pure
 from tests.seams.surroundings import InlineApart
 
 from .compacting import SETTINGS, compact, header_of, keyed, records, seal, texts, write
@@ -27,11 +29,8 @@ DAY_MS = 24 * 3600 * 1000
 def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides of the work on records."""
     if request.param == "in Python":
-        import ottla.records.cleaning as cleaning
-        from ottla.records.cleaning import _pure
-
-        monkeypatch.setattr(cleaning, "OffsetMap", _pure.OffsetMap)
-        monkeypatch.setattr(cleaning, "SLOT_BYTES", _pure.SLOT_BYTES)
+        monkeypatch.setattr(records_cleaning, "OffsetMap", _pure.OffsetMap)
+        monkeypatch.setattr(records_cleaning, "SLOT_BYTES", _pure.SLOT_BYTES)
 
 
 def stage(config: LogConfig = CONFIG) -> tuple[FaultyDisk, LogManager, Log]:
@@ -158,10 +157,8 @@ def test_a_map_that_is_full_ends_the_pass_early_and_the_next_goes_on_there() -> 
     for i in range(10):
         write(log, (f"k{i}", "1"), (f"k{i}", "2"))
     seal(log)
-    import ottla.records.cleaning as cleaning
-
-    tiny = CleaningSettings(map_bytes=cleaning.SLOT_BYTES * 5, map_load_factor=0.9, io_bytes=1 << 12)
-    reached = []
+    tiny = CleaningSettings(map_bytes=records_cleaning.SLOT_BYTES * 5, map_load_factor=0.9, io_bytes=1 << 12)
+    reached: list[int] = []
     while assess(log, NOW).dirty_bytes and len(reached) < 20:
         reached.append(compact(disk, manager, log, settings=tiny).next_dirty_offset)
     assert reached == sorted(set(reached))

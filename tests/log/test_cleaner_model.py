@@ -162,7 +162,9 @@ def check_log(log: Log) -> None:
     for header, _ in all_batches(log):
         span = log.read(header.base_offset, max_bytes=1, upper_bound=log.log_end_offset)
         assert span is not None
-    aborted = {txn.last_offset for segment in log._segments for txn in segment.aborted_transactions()}
+    aborted = {
+        txn.last_offset for segment in log._segments for txn in segment.aborted_transactions(log._segments.cache)
+    }
     for header, data in all_batches(log):
         if header.is_control and header.base_offset in aborted:
             assert list(iterate(data)), "the index tells of a marker that is there"

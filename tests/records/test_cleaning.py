@@ -69,14 +69,14 @@ def cleaned(side: ModuleType, mapped: bytes, data: bytes, entries_max: int, star
 
 
 @pytest.mark.skipif(_native is None, reason="there is no compiled side")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(plain_batches(), plain_batches(), st.integers(1, 12), st.integers(0, 12))
 def test_both_sides_agree(mapped: bytes, data: bytes, entries_max: int, start: int) -> None:
     assert cleaned(_native, mapped, data, entries_max, start) == cleaned(_pure, mapped, data, entries_max, start)
 
 
 @pytest.mark.skipif(_native is None, reason="there is no compiled side")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(plain_batches(), st.integers(0, 400), st.integers(0, 255))
 def test_both_sides_refuse_the_same(data: bytes, at: int, byte: int) -> None:
     spoilt = bytearray(data)

@@ -96,8 +96,6 @@ class Compaction:
     def _choose(self) -> Cleanable | None:
         services = self._services
         self._last_run_ms = now_ms = services.clock.wall_ms()
-        if services.config.get_int("log.cleaner.threads") < 1:
-            return None
         self._uncleanable &= services.logs.logs.keys()
         dirty = survey((log for tp, log in services.logs.logs.items() if tp not in self._uncleanable), now_ms)
         self._dirtiest = dirty[0].dirty_ratio if dirty else 0.0
@@ -137,12 +135,11 @@ class Compaction:
                 self._last_took_s,
             )
             return True
-        except (WorkStopped, FileNotFoundError) as error:
+        except (WorkStopped, CorruptSegment) as error:
+            # A log that was cut meanwhile may look corrupt. A worker that died by itself had most likely too little
+            # memory, and would have it again.
             if current.is_wanted and not self._stopping:
-                # Nobody asked for it: most likely there was not enough memory, and would not be the next time.
                 self._give_up(partition, error)
-        except CorruptSegment as error:
-            self._give_up(partition, error)
         except DiskError:
             log.offline = True
             raise
@@ -197,20 +194,20 @@ class _Swaps:
         self._pass = current
         self._waiting: deque[SegmentCleaned] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._refused = False
+        self._failed = False
 
     def add(self, cleaned: SegmentCleaned) -> None:
+        if self._failed:
+            return
         self._waiting.append(cleaned)
         if self._task is None or self._task.done():
-            self._raise_failure()
             self._task = asyncio.ensure_future(self._swap_all())
 
     async def finished(self) -> bool:
-        """Wait for those that were added. Are all of them in?"""
-        while self._task is not None and (not self._task.done() or self._waiting):
-            await asyncio.wait([self._task])
-        self._raise_failure()
-        return not self._refused
+        """Wait for those that were added. Are all of them in? Raises what went wrong with one."""
+        if self._task is not None:
+            await self._task
+        return not self._failed
 
     async def end(self) -> None:
         """Wait for what is under way, and remove what was written in vain."""
@@ -222,13 +219,13 @@ class _Swaps:
         bases = [segment.base_offset for segment in self._pass.task.segments]
         await services.offload.run(partial(_discard_all, services.disk, log.directory, bases))
 
-    def _raise_failure(self) -> None:
-        if self._task is not None and self._task.done() and (error := self._task.exception()) is not None:
-            raise error
-
     async def _swap_all(self) -> None:
-        while self._waiting and not self._refused:
-            await self._swap(self._waiting.popleft())
+        try:
+            while self._waiting:
+                await self._swap(self._waiting.popleft())
+        except BaseException:
+            self._give_up()
+            raise
 
     async def _swap(self, cleaned: SegmentCleaned) -> None:
         offload, clock = self._services.offload, self._services.clock
@@ -236,16 +233,18 @@ class _Swaps:
         try:
             await offload.run(swap.prepare)
         except FileNotFoundError:
-            self._refuse()
+            self._give_up()
             return
         if not self._pass.is_wanted or not swap.begin():
-            self._refuse()
+            await offload.run(swap.discard)
+            self._give_up()
             return
+        self._pass.on_swapped(cleaned)
         await offload.run(swap.run)
         swap.finish(clock.wall_ms())
 
-    def _refuse(self) -> None:
-        self._refused = True
+    def _give_up(self) -> None:
+        self._failed = True
         self._waiting.clear()
         self._services.offload.stop_apart()
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
     from ottla.broker.verification import TransactionVerification
+    from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
+    from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
     from ottla.wire.messages.produce_response import ProduceResponse
 
 _log = logging.getLogger(__name__)
@@ -236,6 +238,12 @@ class Services:
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code))
         return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
+
+    async def add_to_txn(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        """What the transaction coordinators of this node say to a broker's request."""
+        from ottla.broker.api.add_partitions_to_txn import add_partitions
+
+        return await add_partitions(self, request.transactions)
 
     # Partitions.
 

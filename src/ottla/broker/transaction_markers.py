@@ -8,8 +8,6 @@ Driven by WriteTxnMarkers, and by the transaction coordinator of this very node.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.hosted import HostedPartition
@@ -43,38 +41,75 @@ _NO_COORDINATOR = frozenset(
 """What a transaction's coordinator hears of as a partition that is led elsewhere, or not at all."""
 
 
-async def write(services: Services, markers: list[tuple[Marker, list[TopicPartition]]]) -> list[Codes]:
-    """What became of each marker in each of its partitions, once all of that is known."""
+def write(services: Services, markers: list[tuple[Marker, list[TopicPartition]]]) -> Promise[list[Codes]]:
+    """What became of each marker in each of its partitions, once all of that is known; which may be now."""
     results: list[Codes] = [{} for _ in markers]
-    appended: list[tuple[Codes, HostedPartition, int]] = []
-    of_groups: list[tuple[Codes, TopicPartition, Promise[None]]] = []
+    writing = _Writing(results)
     for (marker, partitions), codes in zip(markers, results, strict=True):
         for topic_partition in partitions:
             if topic_partition.topic == GROUP_TOPIC:
                 # The transaction committed offsets of a group, whose coordinator must hear of its end.
                 written = services.groups.complete_transaction(topic_partition.partition, *marker)
-                of_groups.append((codes, topic_partition, written))
+                writing.wait_for_group(codes, topic_partition, written)
                 continue
             partition = services.replicas.partition(*topic_partition)
             if partition is None or partition.offline:
                 codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             try:
-                appended.append((codes, partition, _append(services, marker, partition)))
+                end_offset = _append(services, marker, partition)
             except KafkaError as error:
                 codes[topic_partition] = error.code
+            else:
+                codes[topic_partition] = ErrorCode.NONE
+                if end_offset > partition.log.high_watermark:
+                    writing.uncommitted.append((codes, partition, end_offset))
     services.replicas.wake_fetches()
-    unsafe = await _until_committed(services, [(partition, end_offset) for _, partition, end_offset in appended])
-    for codes, partition, end_offset in appended:
-        codes[partition.topic_partition] = unsafe.get((partition, end_offset), ErrorCode.NONE)
-    for codes, topic_partition, written in of_groups:
-        codes[topic_partition] = await _code_of(written)
-    return results
+    return writing.start(services)
 
 
-async def _code_of(written: Promise[None]) -> ErrorCode:
+class _Writing:
+    """Waits until it is known of every marker whether it is committed."""
+
+    def __init__(self, results: list[Codes]) -> None:
+        self.uncommitted: list[tuple[Codes, HostedPartition, int]] = []
+        self._results = results
+        self._promise: Promise[list[Codes]] = Promise()
+        self._left = 1
+
+    def wait_for_group(self, codes: Codes, topic_partition: TopicPartition, written: Promise[None]) -> None:
+        self._left += 1
+
+        def on_written(promise: Promise[None]) -> None:
+            codes[topic_partition] = _code_of(promise)
+            self._one_less()
+
+        written.when_done(on_written)
+
+    def start(self, services: Services) -> Promise[list[Codes]]:
+        if self.uncommitted:
+            self._left += 1
+            delayed = DelayedProduce(self._on_committed, services.metrics.expired_produces)
+            for _, partition, end_offset in self.uncommitted:
+                delayed.wait_for(partition, end_offset, committed=True)
+            delayed.start(services.timers, services.config.get_int("request.timeout.ms"))
+        self._one_less()
+        return self._promise
+
+    def _on_committed(self, unsafe: Unsafe) -> None:
+        for codes, partition, end_offset in self.uncommitted:
+            codes[partition.topic_partition] = unsafe.get((partition, end_offset), ErrorCode.NONE)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._promise.resolve(self._results)
+
+
+def _code_of(written: Promise[None]) -> ErrorCode:
     try:
-        await written
+        written.result()
     except KafkaError as error:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NO_COORDINATOR else error.code
     return ErrorCode.NONE
@@ -93,16 +128,3 @@ def _append(services: Services, marker: Marker, partition: HostedPartition) -> i
         partition, memoryview(batch), transaction_version=marker.transaction_version
     )
     return info.last_offset + 1
-
-
-def _until_committed(services: Services, appended: list[tuple[HostedPartition, int]]) -> Awaitable[Unsafe]:
-    future: asyncio.Future[Unsafe] = asyncio.get_running_loop().create_future()
-    waits = [(partition, end) for partition, end in appended if end > partition.log.high_watermark]
-    if not waits:
-        future.set_result({})
-        return future
-    delayed = DelayedProduce(future.set_result, services.metrics.expired_produces)
-    for partition, end_offset in waits:
-        delayed.wait_for(partition, end_offset, committed=True)
-    delayed.start(services.timers, services.config.get_int("request.timeout.ms"))
-    return future

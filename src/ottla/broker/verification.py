@@ -11,7 +11,7 @@ with all partitions of one transaction together. Driven by Produce, and by whoev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -100,9 +100,10 @@ class _Line:
 
     __slots__ = ("address", "busy", "peer", "waiting")
 
-    def __init__(self, address: tuple[str, int], peer: Peer) -> None:
+    def __init__(self, address: tuple[str, int], peer: Peer | None) -> None:
         self.address = address
         self.peer = peer
+        """None: it is this node."""
         self.busy = False
         self.waiting: dict[str, list[_Question]] = {}
 
@@ -121,6 +122,9 @@ class Replicas(Protocol):
 
 class VerificationServices(Protocol):
     """What is used here of the node's `Services`."""
+
+    @property
+    def node_id(self) -> int: ...
 
     @property
     def config(self) -> NodeConfig: ...
@@ -146,9 +150,16 @@ class VerificationServices(Protocol):
 class TransactionVerification:
     """One instance a node."""
 
-    def __init__(self, services: VerificationServices, peers: Peers) -> None:
+    def __init__(
+        self,
+        services: VerificationServices,
+        peers: Peers,
+        here: Callable[[AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]],
+    ) -> None:
+        """`here` answers for the coordinators of this very node."""
         self._services = services
         self._peers = peers
+        self._here = here
         self._lines: dict[int, _Line] = {}
         self._closed = False
 
@@ -183,7 +194,8 @@ class TransactionVerification:
         """Hang up; whoever waits is told that nobody answered."""
         self._closed = True
         for line in self._lines.values():
-            line.peer.close()
+            if line.peer is not None:
+                line.peer.close()
 
     # Guards.
 
@@ -290,9 +302,10 @@ class TransactionVerification:
         address = (endpoint.host, endpoint.port)
         line = self._lines.get(leader_id)
         if line is None or line.address != address:
-            if line is not None:
+            if line is not None and line.peer is not None:
                 line.peer.close()
-            line = self._lines[leader_id] = _Line(address, self._peers.at(*address))
+            here = leader_id == self._services.node_id
+            line = self._lines[leader_id] = _Line(address, None if here else self._peers.at(*address))
         return line
 
     async def _converse(self, line: _Line) -> None:
@@ -304,13 +317,10 @@ class TransactionVerification:
             line.busy = False
 
     async def _ask_node(self, line: _Line, asked: dict[str, list[_Question]]) -> None:
-        from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
-
-        timeout_ms = self._services.config.get_int("request.timeout.ms")
         code = ErrorCode.NONE
         results: dict[str, Errors] = {}
         try:
-            response = await line.peer.send(_request(asked), AddPartitionsToTxnResponse, timeout_ms=timeout_ms)
+            response = await self._send(line, _request(asked))
         except PeerLost:
             code = ErrorCode.NETWORK_EXCEPTION
         except KafkaError as error:
@@ -327,6 +337,14 @@ class TransactionVerification:
                     self._answer_all(question, code)
                 else:
                     self._answer(question, codes)
+
+    async def _send(self, line: _Line, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        if line.peer is None:
+            return await self._here(request)
+        from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+
+        timeout_ms = self._services.config.get_int("request.timeout.ms")
+        return await line.peer.send(request, AddPartitionsToTxnResponse, timeout_ms=timeout_ms)
 
     def _answer_all(self, question: _Question, code: ErrorCode) -> None:
         self._answer(question, dict.fromkeys(question.partitions, code))

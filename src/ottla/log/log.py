@@ -618,14 +618,7 @@ class Log:
         if not self.producers.entries and not self.producers.has_unreplicated:
             return  # Nothing to take back, and no need to read a segment to see that.
         self.producers.clear()
-        replay_producers(
-            self._segments,
-            self.producers,
-            self.snapshots,
-            self.log_start_offset,
-            self.log_end_offset,
-            now_ms,
-        )
+        replay_producers(self._segments, self.producers, self.snapshots, self.log_end_offset, now_ms)
         self.producers.on_high_watermark(self.high_watermark)
 
     # Retention.

@@ -160,9 +160,7 @@ class _Loader:
         self._complete_epochs(log_start, end)
         self.epochs.truncate_from_start(log_start)
         if clean:
-            replay_producers(
-                Segments(self.segments, self.cache), self.producers, self.snapshots, log_start, end, self.now_ms
-            )
+            replay_producers(Segments(self.segments, self.cache), self.producers, self.snapshots, end, self.now_ms)
         self.snapshots.retain([segment.base_offset for segment in self.segments] + [end])
         self.epochs.dirty = self.epochs.encode(end) != epochs_file
 
@@ -300,7 +298,7 @@ class _Loader:
         self.epochs.truncate_from_end(max(base, self.recovery_point) if self.config.compact else base)
         # A snapshot from here on may tell of a history that was cut off: they are taken anew.
         self.snapshots.retain([offset for offset in self.snapshots.offsets if offset <= base])
-        replay_producers(Segments(segments, self.cache), self.producers, self.snapshots, log_start, base, self.now_ms)
+        replay_producers(Segments(segments, self.cache), self.producers, self.snapshots, base, self.now_ms)
         end = base
         for slot in range(floor, len(segments)):
             segment = segments[slot]
@@ -433,13 +431,16 @@ def replay_producers(
     segments: Segments,
     producers: ProducerStates,
     snapshots: SnapshotFiles,
-    log_start_offset: int,
     end_offset: int,
     now_ms: int,
 ) -> None:
-    """Fill `producers` as of `end_offset`: from the newest snapshot at or below it, and the batches after that."""
+    """Fill `producers` as of `end_offset`: from the newest snapshot at or below it, and the batches after that.
+
+    Those before the log start count while their files are there: without them a producer would be known by a batch that
+    is not its last, and the one that follows be refused.
+    """
     loaded = snapshots.load_latest(producers, end_offset, now_ms)
-    start = log_start_offset if loaded is None else max(loaded, log_start_offset)
+    start = segments.bases[0] if loaded is None else loaded
     if start >= end_offset:
         return
     for segment in segments.between(segments.slot_of(start), bisect_left(segments.bases, end_offset)):

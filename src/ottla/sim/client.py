@@ -21,6 +21,8 @@ from ottla.sim.network import Fabric, SimNetwork
 from ottla.wire.apis import APIS
 from ottla.wire.frames import read_response_header, request_frame
 from ottla.wire.message import Message
+from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
 from ottla.wire.messages.metadata_request import MetadataRequest
 from ottla.wire.messages.metadata_response import MetadataResponse
 
@@ -89,10 +91,12 @@ class Wire:
 
     # The client's side.
 
-    async def call(self, request: Message, response: type[M], *, timeout_s: float) -> M:
+    async def call(self, request: Message, response: type[M], *, timeout_s: float, version: int | None = None) -> M:
+        """In the newest version, if none is asked for."""
         assert request.API_KEY is not None
         api = APIS[request.API_KEY]
-        version = api.last_version
+        if version is None:
+            version = api.last_version
         loop = self._loop
         if self._connection is None:
             await self._open(timeout_s)
@@ -161,6 +165,7 @@ class SimClient:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._wires: dict[tuple[tuple[str, int], str], Wire] = {}
         self.leaders: dict[TopicPartition, Leader] = {}
+        self._coordinators: dict[tuple[str, int], tuple[str, int]] = {}
         fabric.host(name)
 
     @property
@@ -202,6 +207,24 @@ class SimClient:
                 if partition.leader_id >= 0 and (known is None or known.epoch <= partition.leader_epoch):
                     self.leaders[place] = Leader(partition.leader_id, partition.leader_epoch, topic.topic_id)
         return True
+
+    async def coordinator(self, key: str, kind: int) -> Wire | None:
+        """The connection to the coordinator of a group (`kind` 0) or a transactional id (1), asked for if unknown."""
+        known = self._coordinators.get((key, kind))
+        if known is None:
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+            try:
+                response = await self.anywhere(request, FindCoordinatorResponse, timeout_s=2.0)
+            except (Lost, Malformed):
+                return None
+            found = response.coordinators[0]
+            if found.error_code:
+                return None
+            known = self._coordinators[key, kind] = (found.host, found.port)
+        return self.wire(known, f"{key}/{kind}")
+
+    def forget_coordinator(self, key: str, kind: int) -> None:
+        self._coordinators.pop((key, kind), None)
 
     async def sleep(self, seconds: float) -> None:
         future: asyncio.Future[None] = self.loop.create_future()

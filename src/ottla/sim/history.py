@@ -39,6 +39,29 @@ class Send:
     """Attempts, before the one that was answered, that may have been appended as well."""
     error: int = 0
     error_text: str = ""
+    transaction: Txn | None = None
+    """Of which it is a part, if it is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Txn:
+    """One transaction, from its first batch to what its producer was told of its end.
+
+    `OK` is committed, `FAILED` is aborted for certain: nobody asked for a commit, or the abort was acknowledged.
+    """
+
+    client: str
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    began: float
+    ended: float = -1.0
+    outcome: Outcome = Outcome.PENDING
+    sends: list[Send] = field(default_factory=list)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    """Of a group, committed with it: where its reader goes on."""
+    sources: list[bytes] = field(default_factory=list)
+    """The values that were read between the offsets before and these, if it was to process them."""
 
 
 class Read(NamedTuple):
@@ -62,6 +85,11 @@ class Poll:
     high_watermark: int
     reads: list[Read]
     log_start: int
+    read_committed: bool = False
+    next: int = -1
+    """Where its reader goes on."""
+    aborted: tuple[tuple[int, int], ...] = ()
+    """The transactions that it was told to pass over: producer id and first offset."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +116,16 @@ class EndOffset:
     node: int
 
 
+class Identity(NamedTuple):
+    """A producer id and epoch that the coordinator of a transactional id has handed out."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    invoked: float
+    completed: float
+
+
 @dataclass(slots=True)
 class History:
     sends: list[Send] = field(default_factory=list)
@@ -97,6 +135,10 @@ class History:
     final: dict[TopicPartition, list[Read]] = field(default_factory=dict)
     """What fresh consumers read, from the beginning, when everything was healed."""
     final_start: dict[TopicPartition, int] = field(default_factory=dict)
+    final_committed: dict[TopicPartition, list[Read]] = field(default_factory=dict)
+    """The same, of those who read only what is committed."""
+    transactions: list[Txn] = field(default_factory=list)
+    identities: list[Identity] = field(default_factory=list)
     follower_polls: int = 0
     """Answers by replicas that a leader had pointed a consumer to (KIP-392)."""
     resent: int = 0
@@ -108,4 +150,4 @@ class History:
 
     @property
     def operations(self) -> int:
-        return len(self.sends) + len(self.polls) + len(self.end_offsets)
+        return len(self.sends) + len(self.polls) + len(self.end_offsets) + len(self.transactions)

@@ -31,6 +31,8 @@ class Options:
     rate: float
     latency_s: float
     faults_per_s: float
+    coordinated: bool
+    """Are there clients of groups and transactions, and so coordinators?"""
     follower_reads: bool
     """Do consumers read from the replica in their rack (KIP-392)?"""
     fault_kinds: tuple[str, ...]
@@ -38,13 +40,15 @@ class Options:
     topic: dict[str, str] = field(default_factory=dict)
     producers: int = 6
     consumers: int = 2
+    transactors: int = 4
 
     def describe(self) -> str:
         roles = f"{self.separate_controllers} controllers apart" if self.separate_controllers else "combined"
         return (
             f"{self.nodes} nodes ({roles}), {self.partitions} partitions, rf {self.replication_factor}, "
             f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}"
-            f"{', consumers read from followers' if self.follower_reads else ''}, "
+            f"{', consumers read from followers' if self.follower_reads else ''}"
+            f"{', groups and transactions' if self.coordinated else ''}, "
             f"{self.latency_s * 1000:.1f} ms latency, faults: {', '.join(self.fault_kinds)}"
         )
 
@@ -97,6 +101,11 @@ def expand(
     follower_reads = random.random() < 0.3
     if follower_reads:
         settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    coordinated = random.random() < 0.5
+    if coordinated:
+        settings |= _coordinator_settings(random, replication_factor, min_isr)
+        if flush_each:
+            settings["log.flush.interval.messages"] = "1"
     return Options(
         seed=seed,
         mode=mode,
@@ -111,7 +120,29 @@ def expand(
         latency_s=random.choice((0.0002, 0.0005, 0.002, 0.01)),
         faults_per_s=random.choice((0.2, 0.3, 0.5)),
         fault_kinds=chosen,
+        coordinated=coordinated,
         follower_reads=follower_reads,
         settings=settings,
         topic=topic,
     )
+
+
+def _coordinator_settings(random: Random, replication_factor: int, min_isr: int) -> dict[str, str]:
+    """Few partitions, so that everybody meets, and timeouts that come within a simulation."""
+    return {
+        "offsets.topic.num.partitions": str(random.choice((1, 2))),
+        "offsets.topic.replication.factor": str(replication_factor),
+        "transaction.state.log.num.partitions": str(random.choice((1, 2))),
+        "transaction.state.log.replication.factor": str(replication_factor),
+        "transaction.state.log.min.isr": str(min_isr),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(random.choice((500, 2000))),
+        "offsets.retention.check.interval.ms": "2000",
+        "offsets.retention.minutes": "1",
+        "group.initial.rebalance.delay.ms": str(random.choice((0, 300))),
+        "group.min.session.timeout.ms": "1000",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.session.timeout.ms": str(random.choice((2000, 4000))),
+        "group.consumer.heartbeat.interval.ms": str(random.choice((200, 500))),
+        "log.cleaner.enable": "false",
+    }

@@ -20,6 +20,7 @@ from ottla.sim.checkers.liveness import choose_core, unmet
 from ottla.sim.checkers.metadata import MetadataChecker
 from ottla.sim.checkers.quorum import QuorumChecker
 from ottla.sim.checkers.replicas import ReplicaChecker
+from ottla.sim.checkers.transactions import TransactionChecker
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import Lost, SimClient
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
@@ -30,6 +31,7 @@ from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import Mode, Options, expand
 from ottla.sim.trace import Trace
+from ottla.sim.transaction_clients import Transactor, TransactorOptions
 from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything, report_failure
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
@@ -97,7 +99,7 @@ class Simulation:
         """What liveness still waits for."""
         self.abandoned: dict[int, None] = {}
         """Machines that nobody starts again."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._loops: dict[SimLoop, Machine] = {}
         self._build_clients(Random(f"{seed}/clients"))
         self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
@@ -105,6 +107,10 @@ class Simulation:
         self.metadata = MetadataChecker(self.cluster, self.replicas.committed_metadata)
         self.quorum = QuorumChecker(self.cluster)
         self.histories = HistoryChecker(self.history, self._ledger_of)
+        self.transactions = TransactionChecker(self.cluster, self.history)
+        if options.coordinated:
+            self.replicas.on_committed = self.transactions.on_committed
+            self.histories.on_poll = self.transactions.on_poll
         self.scheduler.after_step = self._after_step
         self.scheduler.world.on_error = self._on_own_error
         self.cluster.on_error = self.on_error
@@ -141,14 +147,23 @@ class Simulation:
             )
             for number in range(options.consumers)
         ]
+        transactors = []
+        for number in range(options.transactors if options.coordinated else 0):
+            # The first two share their id, and fence each other.
+            transactional_id = f"t{max(number, 1)}"
+            timeout = TransactorOptions(timeout_ms=random.choice((2000, 4000)))
+            transactors.append(Transactor(client(f"t{number}"), transactional_id, self.places, timeout, self.history))
         watcher = client("w0")
         self.admin = client("a0")
         self._final = client("f0")
         self.client_hosts = [f"p{number}" for number in range(options.producers)]
         self.client_hosts += [f"c{number}" for number in range(options.consumers)]
+        self.client_hosts += [transactor.client.name for transactor in transactors]
         self._clients = [consumer._client for consumer in consumers] + [lane._client for lane in lanes] + [watcher]
+        self._clients += [transactor.client for transactor in transactors]
         self.workload = Workload(
             lanes=lanes,
+            transactors=transactors,
             consumers=consumers,
             watchers=[(watcher, place) for place in self.places],
             history=self.history,
@@ -214,6 +229,7 @@ class Simulation:
         self.replicas.at_end()
         self.quorum.at_end()
         self.histories.at_end(may_lose=False)
+        self.transactions.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()
 
@@ -271,8 +287,8 @@ class Simulation:
         if not task.result():
             raise Violation("L0", f"it is not so that {what}")
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self.scheduler.world.create_task(work)
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task: asyncio.Task[Any] = self.scheduler.world.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(report_failure)
@@ -402,6 +418,10 @@ class Simulation:
         for place in self.places:
             if not await read_everything(self._final, place, self.history, deadline):
                 return False
+            if self.options.coordinated and not await read_everything(
+                self._final, place, self.history, deadline, read_committed=True
+            ):
+                return False
         return True
 
     # Looking.
@@ -431,6 +451,7 @@ class Simulation:
                         self.replicas.check_candidates(place, ledger)
                     if before is not None and before is not after:
                         self.replicas.on_isr_changed(place, before, after)
+            self.transactions.after_step()
             if world in touched:
                 self.histories.after_step()
         except Violation as violation:
@@ -481,6 +502,9 @@ class Simulation:
     def _counts(self) -> dict[str, int]:
         return {
             "operations": self.history.operations,
+            "transactions committed": sum(1 for each in self.history.transactions if each.outcome.value == "ok"),
+            "transactions aborted": sum(1 for each in self.history.transactions if each.outcome.value == "failed"),
+            "transactions left open": sum(1 for each in self.history.transactions if each.outcome.value == "unknown"),
             "acknowledged": sum(1 for send in self.history.sends if send.outcome.value == "ok"),
             "polls": len(self.history.polls),
             "polls of followers": self.history.follower_polls,
@@ -491,6 +515,7 @@ class Simulation:
             "leaderships": self.replicas.leaderships,
             "elections": self.metadata.elections,
             "truncations": self.replicas.truncations,
+            "markers": self.transactions.markers,
             "isr shrinks": self.metadata.shrinks,
             "isr growths": self.metadata.growths,
             "unclean restarts": self.replicas.unclean_restarts,

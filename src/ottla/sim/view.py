@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
+from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.log import files
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.model import ZERO_UUID, TopicPartition, Uuid, uuid_from_text
@@ -73,6 +74,13 @@ def others_have_everything(cluster: Cluster, machine: Machine) -> bool:
 def hosted(machine: Machine, place: TopicPartition) -> HostedPartition | None:
     found = services(machine)
     return None if found is None else found.replicas.partition(place.topic, place.partition)
+
+
+def transaction_shard(machine: Machine, partition: int) -> TransactionShard | None:
+    """The coordinator's state of that partition, if this machine serves it."""
+    found = services(machine)
+    served = None if found is None else found.transactions._served.get(partition)
+    return served.shard if served is not None and served.active else None
 
 
 def is_registered(machine: Machine) -> bool:

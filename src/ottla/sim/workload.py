@@ -12,9 +12,10 @@ from random import Random
 
 from ottla.errors import ErrorCode, Malformed
 from ottla.model import TopicPartition
-from ottla.records import BatchBuilder, batches, crc_is_valid, iterate
+from ottla.records import BatchBuilder, BatchHeader, batches, crc_is_valid, iterate
 from ottla.sim.client import Lost, SimClient
-from ottla.sim.history import EndOffset, History, Outcome, OutOfRange, Poll, Read, Send
+from ottla.sim.history import EndOffset, History, Identity, Outcome, OutOfRange, Poll, Read, Send
+from ottla.sim.transaction_clients import Transactor
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -215,6 +216,9 @@ class Lane:
             if not response.error_code:
                 self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
                 self._sequence = 0
+                self._history.identities.append(
+                    Identity(f"{self.name}#{client.now}", response.producer_id, 0, client.now, client.now)
+                )
                 return True
             await client.sleep(0.1)
         return False
@@ -328,11 +332,12 @@ class Consumer:
             return True
         self._history.follower_polls += place in self._preferred
         reads: list[Read] = []
+        aborted = _Aborted(data) if self._read_committed else None
         for header, batch in batches(memoryview(data.records or b"")):
             if not crc_is_valid(batch, 0, len(batch)):
                 self._history.corrupt += 1
                 return False  # As every client does: nothing of it is believed, and it is asked for again.
-            if not header.is_control:
+            if not (aborted is not None and aborted.has(header)) and not header.is_control:
                 for record in iterate(batch):
                     if record.offset >= position:
                         reads.append(Read(record.offset, record.value or b"", header.leader_epoch))
@@ -348,6 +353,9 @@ class Consumer:
                 high_watermark=data.high_watermark,
                 reads=reads,
                 log_start=data.log_start_offset,
+                read_committed=self._read_committed,
+                next=position,
+                aborted=tuple((each.producer_id, each.first_offset) for each in data.aborted_transactions or ()),
             )
         )
         self.positions[place] = position
@@ -360,7 +368,27 @@ class Consumer:
             self.positions[place] = found[0]
 
 
-async def list_offset(client: SimClient, place: TopicPartition, timestamp: int) -> tuple[int, int, int] | None:
+class _Aborted:
+    """Which transactional batches of an answer a reader of committed records passes over, by the list that came with
+    them: from the first offset of an aborted transaction up to its marker."""
+
+    def __init__(self, data: PartitionData) -> None:
+        listed = [(each.first_offset, each.producer_id) for each in data.aborted_transactions or ()]
+        self._to_come = sorted(listed, reverse=True)
+        self._active: set[int] = set()
+
+    def has(self, header: BatchHeader) -> bool:
+        """Is the next batch one of them? A marker ends its transaction, and is for no reader at all."""
+        while self._to_come and self._to_come[-1][0] <= header.last_offset:
+            self._active.add(self._to_come.pop()[1])
+        if header.is_control:
+            self._active.discard(header.producer_id)
+        return header.is_transactional and header.producer_id in self._active
+
+
+async def list_offset(
+    client: SimClient, place: TopicPartition, timestamp: int, *, read_committed: bool = False
+) -> tuple[int, int, int] | None:
     """(offset, leader epoch, node), if the leader says."""
     leader = client.leaders.get(place)
     wire = None if leader is None else client.to_node(leader.node)
@@ -368,6 +396,7 @@ async def list_offset(client: SimClient, place: TopicPartition, timestamp: int) 
         return None
     request = ListOffsetsRequest(
         replica_id=-1,
+        isolation_level=1 if read_committed else 0,
         topics=[
             ListOffsetsTopic(
                 name=place.topic,
@@ -408,20 +437,27 @@ async def watch_end(client: SimClient, place: TopicPartition, history: History) 
     )
 
 
-async def read_everything(client: SimClient, place: TopicPartition, history: History, deadline: float) -> bool:
-    """Everything from the first record to the last, by a fresh consumer. False if the deadline came first."""
-    consumer = Consumer(client, [place], History(), read_committed=False)
+async def read_everything(
+    client: SimClient, place: TopicPartition, history: History, deadline: float, *, read_committed: bool = False
+) -> bool:
+    """Everything from the first record to the last, by a fresh consumer. False if the deadline came first.
+
+    For a reader of committed records the last is there only when all transactions have ended (L10).
+    """
+    consumer = Consumer(client, [place], History(), read_committed=read_committed)
     await client.refresh([place.topic])
     end: int | None = None
     while client.now < deadline:
         if end is None:
             start, latest = await list_offset(client, place, EARLIEST), await list_offset(client, place, LATEST)
-            if start is not None and latest is not None:
+            stable = await list_offset(client, place, LATEST, read_committed=True) if read_committed else latest
+            if start is not None and latest is not None and stable is not None and stable[0] >= latest[0]:
                 end = latest[0]
                 consumer.positions[place] = history.final_start[place] = start[0]
                 continue
         elif consumer.positions[place] >= end:
-            history.final[place] = [read for poll in consumer._history.polls for read in poll.reads]
+            reads = [read for poll in consumer._history.polls for read in poll.reads]
+            (history.final_committed if read_committed else history.final)[place] = reads
             return True
         else:
             leader = client.leaders.get(place)
@@ -439,6 +475,7 @@ class Workload:
         self,
         *,
         lanes: list[Lane],
+        transactors: list[Transactor],
         consumers: list[Consumer],
         watchers: list[tuple[SimClient, TopicPartition]],
         history: History,
@@ -448,6 +485,7 @@ class Workload:
     ) -> None:
         """`rate` operations a second: batches, mostly, and now and then a question for the end of a partition."""
         self._lanes = lanes
+        self._transactors = transactors
         self._consumers = consumers
         self._watchers = watchers
         self.history = history
@@ -476,6 +514,11 @@ class Workload:
             client, place = random.choice(self._watchers)
             self._spawn(watch_end(client, place, self.history))
             return
+        if self._transactors and random.random() < 0.15:
+            free = [transactor for transactor in self._transactors if not transactor.busy]
+            if free:
+                self._spawn(random.choice(free).transact())
+                return
         idle = [lane for lane in self._lanes if not lane.busy]
         if idle:
             self._spawn(random.choice(idle).send(random.choice((1, 1, 1, 2, 5))))

@@ -1,22 +1,28 @@
-"""A driver on paper: what a shard of consumer groups decides is replayed, written down, and committed when told to.
+"""A driver on paper: what a shard of groups decides is replayed, written down, and committed when told to.
 
-`Stage` keeps the log and the timers, so that a test can ask for the next timer, undo what is not committed, or let
-another coordinator take over (`moved`). `PaperClassic` stands for the classic groups of the shard.
+The shard is a whole one, so that classic groups can become consumer groups and back. `Stage` keeps the log, the timers
+and who waits, so that a test can let time pass, undo what is not committed, or let another coordinator take over
+(`moved`). Every record passes through its stored form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ottla.config.node import NodeConfig
+from ottla.coordinator import by_kind
+from ottla.coordinator.classic import ClassicGroups, Joiner
 from ottla.coordinator.consumer import ConsumerGroups, Sender
-from ottla.coordinator.consumer.classic_side import ClassicGroupView, ClassicMemberView
 from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.groups import Shared
-from ottla.coordinator.outcome import AnyEffect, CancelTimer, Outcome, SetTimer
-from ottla.coordinator.stored import GROUP_KINDS, StoredRecord
-from ottla.errors import ErrorCode
+from ottla.coordinator.offsets import Offsets
+from ottla.coordinator.outcome import Answer, CancelTimer, Outcome, SetTimer
+from ottla.coordinator.stored import GROUP_KINDS, AnyRecord
+from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.images import (
     RESOURCE_GROUP,
     ConfigResource,
@@ -28,12 +34,22 @@ from ottla.metadata.images import (
 )
 from ottla.metadata.persistent import PersistentMap
 from ottla.model import Uuid
+from ottla.wire.message import Message
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
-from ottla.wire.messages.group_metadata_key import GroupMetadataKey
-from ottla.wire.messages.group_metadata_value import GroupMetadataValue
+from ottla.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
+from ottla.wire.messages.heartbeat_request import HeartbeatRequest
+from ottla.wire.messages.heartbeat_response import HeartbeatResponse
+from ottla.wire.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.wire.messages.join_group_response import JoinGroupResponse
+from ottla.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from ottla.wire.messages.leave_group_response import LeaveGroupResponse
+from ottla.wire.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.messages.sync_group_response import SyncGroupResponse
 
-R = TypeVar("R")
+Shard = GroupShard
+M = TypeVar("M", bound=Message)
 
 PROPERTIES = {
     "process.roles": "broker,controller",
@@ -45,52 +61,33 @@ PROPERTIES = {
 }
 
 
+SENDER = Sender(client_id="client", client_host="/127.0.0.1", fresh_id="fresh")
+
+
 def topic_id(name: str) -> Uuid:
     return Uuid(name.encode().rjust(16, b"."))
 
 
-class PaperClassic:
-    """Classic groups as their records say; who waits in one is nobody's business here."""
+@dataclass(slots=True)
+class Reply:
+    """What a request will be answered: one of the two, once it is committed."""
 
-    def __init__(self) -> None:
-        self.views: dict[str, ClassicGroupView] = {}
-        self.converted: list[tuple[str, bool]] = []
-        self.dissolved: list[str] = []
+    response: Message | None = None
+    error: ErrorCode | None = None
 
-    def view(self, group_id: str) -> ClassicGroupView | None:
-        return self.views.get(group_id)
+    @property
+    def done(self) -> bool:
+        return self.response is not None or self.error is not None
 
-    def dissolve(self, group_id: str) -> list[AnyEffect]:
-        self.dissolved.append(group_id)
-        return []
 
-    def on_converted(self, group_id: str, *, rebalance: bool, now_ms: int) -> Outcome[None]:
-        self.converted.append((group_id, rebalance))
-        return Outcome()
+@dataclass(slots=True)
+class _Pending:
+    """Waits until everything below `end` is committed."""
 
-    def replay(self, group_id: str, value: GroupMetadataValue | None) -> None:
-        if value is None:
-            self.views.pop(group_id, None)
-            return
-        assert value.protocol is not None
-        self.views[group_id] = ClassicGroupView(
-            generation_id=value.generation,
-            protocol_type=value.protocol_type,
-            protocol_name=value.protocol,
-            members=tuple(
-                ClassicMemberView(
-                    member_id=member.member_id,
-                    instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout_ms=member.rebalance_timeout,
-                    session_timeout_ms=member.session_timeout,
-                    protocols=((value.protocol, member.subscription),),
-                    assignment=member.assignment,
-                )
-                for member in value.members
-            ),
-        )
+    end: int
+    replies: list[tuple[Reply, Message]]
+    tag: object
+    own: Reply | None
 
 
 class Stage:
@@ -98,16 +95,20 @@ class Stage:
         self._properties = {**PROPERTIES, **(properties or {})}
         config = NodeConfig(self._properties)
         self.shared = Shared(lambda: config)
-        self.classic = PaperClassic()
-        self.groups = ConsumerGroups(self.shared, self.classic)
+        classic = ClassicGroups(self.shared)
+        self.shard: Shard = GroupShard(self.shared, Offsets(self.shared), classic, ConsumerGroups(self.shared, classic))
+        self.groups = self.shard.consumer
         self.now_ms = 1_000_000
-        self.log: list[StoredRecord] = []
+        self.log: list[AnyRecord] = []
         self.committed = 0
         self.auto_commit = True
         """Whether what is written is committed at once."""
         self.timers: dict[tuple[str, ...], int] = {}
         """By key, when each ends."""
         self.image = MetadataImage()
+        self._pending: deque[_Pending] = deque()
+        self._waiting: dict[int, Reply] = {}
+        self._tokens = 0
 
     # The cluster.
 
@@ -143,56 +144,77 @@ class Stage:
             provenance=Provenance(before.offset + 1, 1, self.now_ms), topics=topics, configs=configs
         )
         self.shared.image = self.image
-        self.take(self.groups.on_metadata(self.image, self.now_ms))
+        self._take(self.shard.on_metadata(self.image, self.now_ms))
 
     # What is decided.
 
-    def take(self, outcome: Outcome[R]) -> R | None:
-        """Make what was decided so: as the broker's driver does."""
+    def ask(self, operation: Callable[[Shard, int, int], Outcome[M]]) -> Reply:
+        """A request; refusals are answered at once."""
+        self._tokens += 1
+        token = self._tokens
+        reply = self._waiting[token] = Reply()
+        try:
+            outcome = operation(self.shard, token, self.now_ms)
+        except KafkaError as error:
+            reply.error = error.code
+            return reply
+        self._take(outcome, reply)
+        return reply
+
+    def _take(self, outcome: Outcome[M] | Outcome[None], own: Reply | None = None) -> None:
+        """Make what was decided so, as the broker's driver does."""
         for record in outcome.records:
             read = GROUP_KINDS.decode(*GROUP_KINDS.encode(record))
             assert read == record, "a record is read as it was written"
-            assert isinstance(read, StoredRecord)
             self._replay(read)
+        replies: list[tuple[Reply, Message]] = []
+        if own is not None and outcome.response is not None:
+            replies.append((own, outcome.response))
         for effect in outcome.effects:
             match effect:
                 case SetTimer(key=key, delay_ms=delay_ms):
                     self.timers[key] = self.now_ms + delay_ms
                 case CancelTimer(key=key):
                     self.timers.pop(key, None)
+                case Answer(token=token, response=response):
+                    replies.append((self._waiting[token], response))
                 case _:
                     raise AssertionError(effect)
+        self._pending.append(_Pending(len(self.log), replies, outcome.tag, own))
         if self.auto_commit:
             self.commit()
-            if outcome.tag is not None:
-                self.take(self.groups.on_written(outcome.tag, ErrorCode.NONE, self.now_ms))
-        return outcome.response
 
-    def _replay(self, record: StoredRecord) -> None:
+    def _replay(self, record: AnyRecord) -> None:
         self.shared.timeline.begin(len(self.log))
         self.log.append(record)
-        if isinstance(record.key, GroupMetadataKey):
-            assert record.value is None or isinstance(record.value, GroupMetadataValue)
-            self.classic.replay(record.key.group, record.value)
-        else:
-            self.groups.replay(record, -1, -1)
+        self.shard.replay(record, -1, -1)
 
     def commit(self) -> None:
-        self.committed = len(self.log)
-        self.shared.timeline.commit(self.committed)
+        while self._pending:
+            pending = self._pending.popleft()
+            self.committed = pending.end
+            self.shared.timeline.commit(pending.end)
+            for reply, response in pending.replies:
+                reply.response = response
+            if pending.tag is not None:
+                self._take(self.shard.on_written(pending.tag, ErrorCode.NONE, self.now_ms))
 
     def revert(self) -> None:
         """What is not committed could not be written."""
+        lost, self._pending = self._pending, deque()
         del self.log[self.committed :]
         self.shared.timeline.revert(self.committed)
-        self.classic.views.clear()
-        for record in self.log:
-            if isinstance(record.key, GroupMetadataKey):
-                assert record.value is None or isinstance(record.value, GroupMetadataValue)
-                self.classic.replay(record.key.group, record.value)
+        for pending in lost:
+            if pending.own is not None:
+                pending.own.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            for reply, _ in pending.replies:
+                reply.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if pending.tag is not None:
+                self._take(self.shard.on_written(pending.tag, ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now_ms))
+        self.commit()
 
     def moved(self) -> Stage:
-        """Another coordinator, that has read what is committed."""
+        """Another coordinator, that has read what is committed. Who waits here is turned away."""
         other = Stage(self._properties)
         other.now_ms = self.now_ms
         other.image = other.shared.image = self.image
@@ -201,8 +223,13 @@ class Stage:
             other._replay(record)
         other.shared.timeline.loading = False
         other.committed = len(other.log)
-        other.take(other.groups.on_loaded(self.image, self.now_ms))
+        other._take(other.shard.on_loaded(self.image, self.now_ms))
         return other
+
+    def close(self) -> None:
+        for reply in self._waiting.values():
+            if not reply.done:
+                reply.error = ErrorCode.NOT_COORDINATOR
 
     # Time.
 
@@ -214,8 +241,9 @@ class Stage:
             at, key = min(due)
             self.now_ms = max(self.now_ms, at)
             del self.timers[key]
-            ended.append(" ".join(part for part in key[1:] if part))
-            self.take(self.groups.on_timer(key, self.now_ms))
+            if key[0] != "offsets":
+                ended.append(" ".join(part for part in key[1:] if part))
+            self._take(self.shard.on_timer(key, self.now_ms))
         self.now_ms = until
         return ended
 
@@ -257,10 +285,103 @@ class Stage:
             else [TopicPartitions(topic_id=topic_id(name), partitions=list(parts)) for name, parts in owned.items()],
         )
         self.groups.check_heartbeat(request, version)
-        sender = Sender(client_id="client", client_host="/127.0.0.1", fresh_id="fresh")
-        response = self.take(self.groups.heartbeat(request, sender, self.now_ms))
-        assert response is not None
+        response = self.told(self.ask(lambda shard, _, now_ms: shard.consumer.heartbeat(request, SENDER, now_ms)))
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
         return response
+
+    def told(self, reply: Reply) -> Message:
+        """The response; what is not committed yet is told as well, since a story knows what it does."""
+        if reply.error is not None:
+            raise KafkaError(reply.error)
+        if reply.response is not None:
+            return reply.response
+        return next(response for pending in self._pending for known, response in pending.replies if known is reply)
+
+    # Requests of classic members.
+
+    def join(
+        self,
+        member_id: str,
+        topics: Sequence[str],
+        *,
+        group_id: str = "g",
+        owned: Mapping[str, Sequence[int]] | None = None,
+        instance: str | None = None,
+        protocols: Sequence[str] = ("cooperative-sticky",),
+        fresh: str = "fresh",
+        version: int = 9,
+    ) -> Reply:
+        subscription = ConsumerProtocolSubscription(
+            topics=list(topics),
+            owned_partitions=[TopicPartition(topic=name, partitions=list(had)) for name, had in (owned or {}).items()],
+        )
+        metadata = b"\x00\x03" + subscription.encode(3)
+        request = JoinGroupRequest(
+            group_id=group_id,
+            member_id=member_id,
+            group_instance_id=instance,
+            session_timeout_ms=20_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
+        )
+
+        def operation(shard: Shard, token: int, now_ms: int) -> Outcome[JoinGroupResponse]:
+            joiner = Joiner(client_id="old", client_host="/h", api_version=version, unique=fresh, token=token)
+            return by_kind.join(shard, request, joiner, now_ms)
+
+        return self.ask(operation)
+
+    def sync(
+        self,
+        member_id: str,
+        generation_id: int,
+        *,
+        group_id: str = "g",
+        assignments: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
+        protocol: str = "cooperative-sticky",
+        instance: str | None = None,
+    ) -> Reply:
+        """`assignments` is a leader's plan."""
+        request = SyncGroupRequest(
+            group_id=group_id,
+            generation_id=generation_id,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocol_name=protocol,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=other, assignment=plan_bytes(plan))
+                for other, plan in (assignments or {}).items()
+            ],
+        )
+
+        def operation(shard: Shard, token: int, now_ms: int) -> Outcome[SyncGroupResponse]:
+            return by_kind.sync(shard, request, token, now_ms)
+
+        return self.ask(operation)
+
+    def beat(self, member_id: str, generation_id: int, *, group_id: str = "g", instance: str | None = None) -> Reply:
+        request = HeartbeatRequest(
+            group_id=group_id, generation_id=generation_id, member_id=member_id, group_instance_id=instance
+        )
+
+        def operation(shard: Shard, token: int, now_ms: int) -> Outcome[HeartbeatResponse]:
+            return by_kind.heartbeat(shard, request, now_ms)
+
+        return self.ask(operation)
+
+    def leave(self, *members: tuple[str, str | None], group_id: str = "g") -> Reply:
+        """Member id and instance id of each."""
+        request = LeaveGroupRequest(
+            group_id=group_id,
+            members=[MemberIdentity(member_id=member, group_instance_id=instance) for member, instance in members],
+        )
+
+        def operation(shard: Shard, token: int, now_ms: int) -> Outcome[LeaveGroupResponse]:
+            return by_kind.leave(shard, request, now_ms)
+
+        return self.ask(operation)
 
     def group(self, group_id: str = "g") -> ConsumerGroup:
         group = self.groups.group(group_id)
@@ -275,3 +396,18 @@ def assigned(response: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]] |
     return {
         topic.topic_id.lstrip(b".").decode(): sorted(topic.partitions) for topic in response.assignment.topic_partitions
     }
+
+
+def plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
+    from ottla.wire.messages.consumer_protocol_assignment import TopicPartition as Assigned
+
+    topics = [Assigned(topic=name, partitions=list(partitions)) for name, partitions in plan.items()]
+    return b"\x00\x03" + ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None).encode(3)
+
+
+def planned(assignment: bytes) -> dict[str, list[int]]:
+    """What SyncGroup told a classic member."""
+    if not assignment:
+        return {}
+    message, _ = ConsumerProtocolAssignment.read(assignment, 2, int.from_bytes(assignment[:2], "big"))
+    return {topic.topic: sorted(topic.partitions) for topic in message.assigned_partitions}

@@ -121,6 +121,7 @@ class Walk:
             (self.begin, 2),
             (self.work, 10),
             (self.repeat, 3),
+            (self.pretend, 1),
             (self.stage.commit, 6),
             (self.commit_some, 3),
             (self.stage.append, 4),
@@ -156,6 +157,19 @@ class Walk:
         """A request that was delayed, or is retried."""
         if self.asked:
             self.ask(self.random.choice(self.asked[-12:]))
+
+    def pretend(self) -> None:
+        """Somebody makes up who it is. What it is told is not for the others."""
+        name = self.random.choice(NAMES)
+        known = self.stage.shard.transactions.get(name)
+        producer_id = self.random.choice((0, 1_000, 1_001, 1_002, 1 << 60) if known is None else (known.producer_id, 7))
+        epoch = self.random.choice((-1, 0, 1, 32_765, 32_766, 32_767))
+        what = self.random.choice(("add", "verify", "commit", "abort", "init"))
+        partitions = frozenset(self.random.sample(PARTITIONS, 1))
+        asked = Asked(Producer(name, self.random.choice((0, 2))), what, producer_id, epoch, partitions, expects=True)
+        before = self.stage.shard.transactions.get(name)
+        ticket = self.stage.ask(lambda shard: self.request(shard, asked))
+        self.check_acts_on_its_own(asked, ticket, before)
 
     def ask(self, asked: Asked) -> None:
         self.asked.append(asked)

@@ -31,13 +31,16 @@ BATCHED_FROM = 4
 _KNOWS_FENCED_FROM = 2
 """The version from which clients know PRODUCER_FENCED."""
 
+_V1, _V2 = 0, 2
+"""The rules that clients follow for whom the one form or the other is used (`transaction.version`)."""
+
 Codes = dict[TopicPartition, ErrorCode]
 
 
 def handle(context: Context, request: AddPartitionsToTxnRequest) -> Awaitable[AddPartitionsToTxnResponse]:
     services, version = context.services, context.api_version
     if version >= BATCHED_FROM:
-        return add_partitions(services, request.transactions, version)
+        return add_partitions(services, request.transactions)
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -51,14 +54,14 @@ def handle(context: Context, request: AddPartitionsToTxnRequest) -> Awaitable[Ad
             codes = {partition: fenced[1] if code is fenced[0] else code for partition, code in codes.items()}
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes))
 
-    return _add(services, transaction, version).then(answer, _impossible)
+    return _add(services, transaction, _V1).then(answer, _impossible)
 
 
 async def add_partitions(
-    services: Services, transactions: Sequence[AddPartitionsToTxnTransaction], api_version: int
+    services: Services, transactions: Sequence[AddPartitionsToTxnTransaction]
 ) -> AddPartitionsToTxnResponse:
     """The batched form, for whoever asks: over the wire, or in this very node."""
-    pending = [_add(services, transaction, api_version) for transaction in transactions]
+    pending = [_add(services, transaction, _V2) for transaction in transactions]
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
@@ -69,7 +72,7 @@ async def add_partitions(
     )
 
 
-def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version: int) -> Promise[Codes]:
+def _add(services: Services, transaction: AddPartitionsToTxnTransaction, client_version: int) -> Promise[Codes]:
     """What is said of each partition. The promise is always kept."""
     partitions = list(
         dict.fromkeys(TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions)
@@ -85,7 +88,6 @@ def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version
         return runtime.write(
             name, lambda shard, now_ms: shard.verify_partitions(name, producer_id, epoch, partitions)
         ).otherwise(lambda error: dict.fromkeys(partitions, error.code))
-    client_version = 2 if version >= BATCHED_FROM else 0
     return runtime.write(
         name, lambda shard, now_ms: shard.add_partitions(name, producer_id, epoch, partitions, client_version, now_ms)
     ).then(lambda code: dict.fromkeys(partitions, code), lambda error: dict.fromkeys(partitions, error.code))

@@ -1,7 +1,8 @@
 """Sends the decisions of transactions to the partitions that they concern, until each has its marker.
 
 Owns the markers under way. A node is sent one request at a time; what comes up meanwhile goes into its next one, so
-that many transactions share a request. The partitions that this node leads are written to directly.
+that many transactions share a request. The partitions that this node leads are written to at once: where nobody else
+copies them, a transaction is complete before its producer hears that it has ended, and need not wait for the next.
 
 A marker is sent again, to whoever leads the partition then, for as long as this node coordinates the transaction. One
 that is written twice does no harm. A partition of a topic that was deleted needs none.
@@ -16,6 +17,8 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ottla.broker import transaction_markers
+from ottla.broker.transaction_markers import Marker
 from ottla.client.peer import Peer, Peers
 from ottla.coordinator.outcome import Effect
 from ottla.coordinator.transaction.effects import SendMarkers
@@ -83,10 +86,9 @@ class _Line:
 
     __slots__ = ("address", "busy", "peer", "waiting")
 
-    def __init__(self, address: tuple[str, int] | None, peer: Peer | None) -> None:
+    def __init__(self, address: tuple[str, int], peer: Peer) -> None:
         self.address = address
         self.peer = peer
-        """None: it is this node."""
         self.busy = False
         self.waiting: Markers = {}
 
@@ -115,7 +117,7 @@ class MarkerSender:
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         for broker_id, line in list(self._lines.items()):
             broker = image.broker(broker_id)
-            if line.peer is not None and (broker is None or broker.fenced):
+            if broker is None or broker.fenced:
                 # Its partitions have other leaders, or wait for one; what it was asked is asked there.
                 del self._lines[broker_id]
                 line.peer.close()
@@ -128,8 +130,7 @@ class MarkerSender:
         if self._retry is not None:
             self._retry.cancel()
         for line in self._lines.values():
-            if line.peer is not None:
-                line.peer.close()
+            line.peer.close()
 
     # Whom to send to.
 
@@ -138,10 +139,14 @@ class MarkerSender:
             return  # Whoever coordinates now has sent them again.
         image = self._services.image
         gone: set[TopicPartition] = set()
+        here: list[TopicPartition] = []
         for partition in partitions:
             found = image.partition(*partition)
             if found is None:
                 gone.add(partition)
+                continue
+            if found.leader == self._services.node_id:
+                here.append(partition)
                 continue
             line = self._line_to(found.leader)
             if line is None:
@@ -153,15 +158,24 @@ class MarkerSender:
                 self._services.spawn(self._converse(line))
         if gone:
             self._report(job, gone)
+        if here:
+            self._write_here(job, here)
+
+    def _write_here(self, job: _Job, partitions: list[TopicPartition]) -> None:
+        effect = job.effect
+        marker = Marker(
+            producer_id=effect.producer_id,
+            producer_epoch=effect.producer_epoch,
+            coordinator_epoch=effect.coordinator_epoch,
+            commit=effect.commit,
+            transaction_version=effect.transaction_version,
+        )
+        written = transaction_markers.write(self._services, [(marker, partitions)])
+        written.when_done(lambda promise: self._on_answer(job, promise.result()[0]))
 
     def _line_to(self, broker_id: int) -> _Line | None:
         """None while the partition has no leader that could be reached."""
         services = self._services
-        line = self._lines.get(broker_id)
-        if broker_id == services.node_id:
-            if line is None:
-                line = self._lines[broker_id] = _Line(None, None)
-            return line
         broker = services.image.broker(broker_id)
         if broker is None or broker.fenced:
             return None
@@ -169,8 +183,9 @@ class MarkerSender:
         if endpoint is None:
             return None
         address = (endpoint.host, endpoint.port)
+        line = self._lines.get(broker_id)
         if line is None or line.address != address:
-            if line is not None and line.peer is not None:
+            if line is not None:
                 line.peer.close()
                 self._put_off(line.waiting)
                 line.waiting = {}
@@ -213,8 +228,9 @@ class MarkerSender:
         return batch
 
     async def _deliver(self, line: _Line, batch: Markers) -> None:
+        timeout_ms = self._services.config.get_int("request.timeout.ms")
         try:
-            response = await self._ask(line, _request(batch))
+            response = await line.peer.send(_request(batch), WriteTxnMarkersResponse, timeout_ms=timeout_ms)
         except KafkaError as error:
             _log.info("markers of %d transactions were not answered, and are sent again: %s", len(batch), error)
             self._put_off(batch)
@@ -234,14 +250,6 @@ class MarkerSender:
                     for partition in partitions
                 },
             )
-
-    async def _ask(self, line: _Line, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        if line.peer is None:
-            from ottla.broker.api.write_txn_markers import write_markers
-
-            return await write_markers(self._services, request)
-        timeout_ms = self._services.config.get_int("request.timeout.ms")
-        return await line.peer.send(request, WriteTxnMarkersResponse, timeout_ms=timeout_ms)
 
     def _on_answer(self, job: _Job, codes: dict[TopicPartition, ErrorCode]) -> None:
         done = {partition for partition, code in codes.items() if code in _DONE}

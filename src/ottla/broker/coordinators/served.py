@@ -216,12 +216,19 @@ class ServedShard(Generic[S]):
     # What happens to it.
 
     def on_loaded(self) -> None:
-        """The log has been replayed to its end."""
+        """The log has been replayed to its end. What an earlier leader wrote last is in it, and will be committed in
+        time. That leader may have seen it committed already, and told so: until we know, nothing is served that might
+        be older than what it said (C14)."""
+        log = self.partition.log
         self._timeline.loading = False
-        self.next_offset = self.partition.log.log_end_offset
+        self.next_offset = log.log_end_offset
+        self._timeline.commit(log.high_watermark)
         if self._timeline.pending:
-            # What an earlier leader wrote last is in our log, and will be committed in time.
-            self._await_commit(Batch(self.next_offset))
+            self.partition.watermark_waiters.append((self.next_offset, self))
+        else:
+            self._activate()
+
+    def _activate(self) -> None:
         self.state = ShardState.ACTIVE
         self.active = True
         now_ms = self._services.clock.wall_ms()
@@ -442,6 +449,9 @@ class ServedShard(Generic[S]):
         if self.closed:
             return
         self._timeline.commit(partition.log.high_watermark)
+        if not self.active:
+            self._activate()
+            return
         while self._uncommitted and self._uncommitted[0].end_offset <= offset:
             self._settle(self._uncommitted.popleft())
 

@@ -112,7 +112,7 @@ ROWS = (
     K("log.cleaner.enable", BOOLEAN, "true",
       "Whether compaction runs at all."),
     K("log.cleaner.threads", INT, "1",
-      "Workers that compact logs in Apache Kafka; Ottla has one, and none if it is 0.", rule=Range(0), update=CLUSTER_WIDE),
+      "Workers that compact logs in Apache Kafka; Ottla has one.", rule=Range(0), update=CLUSTER_WIDE),
     K("log.cleaner.dedupe.buffer.size", LONG, "134217728",
       "Memory of all compaction workers together for the map of keys.", update=CLUSTER_WIDE),
     K("log.cleaner.io.buffer.size", INT, "524288",

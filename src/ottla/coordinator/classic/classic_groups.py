@@ -445,16 +445,17 @@ class ClassicGroups:
         self._refuse_all(group, ErrorCode.REBALANCE_IN_PROGRESS, turn)
         return turn.effects
 
-    def on_converted(self, group_id: str, *, rebalance: bool, now_ms: int) -> Outcome[None]:
-        """A group of another kind is a classic one now, by a GroupMetadata record that was replayed."""
+    def adopt(self, group_id: str, value: GroupMetadataValue, *, rebalance: bool, now_ms: int) -> list[AnyEffect]:
+        """A group of another kind becomes this one, by a record that follows. At once: nobody may be told of an
+        assignment that others have not given up yet."""
         turn = Turn(now_ms=now_ms)
-        group = self.group(group_id)
-        if group is not None:
-            for member in group.members.values():
-                expect_heartbeat(group, member, turn)
-            if rebalance and group.can_rebalance:
-                prepare_rebalance(group, self._config, turn)
-        return turn.outcome()
+        group = self._live[group_id] = group_from(group_id, value)
+        for member in group.members.values():
+            expect_heartbeat(group, member, turn)
+        if rebalance:
+            prepare_rebalance(group, self._config, turn)
+        assert not turn.records, "nobody has joined"
+        return turn.effects
 
     # Records, and what happens to them.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from ottla.coordinator.outcome import AnyEffect, Outcome
+from ottla.coordinator.outcome import AnyEffect
+from ottla.wire.messages.group_metadata_value import GroupMetadataValue
 
 
 class ClassicMemberView(NamedTuple):
@@ -34,19 +35,6 @@ class ClassicSide(Protocol):
         """The group becomes a consumer group: who waits shall join again, and its timers are of no use."""
         ...
 
-    def on_converted(self, group_id: str, *, rebalance: bool, now_ms: int) -> Outcome[None]:
-        """A consumer group has become this classic one, and that is committed."""
+    def adopt(self, group_id: str, value: GroupMetadataValue, *, rebalance: bool, now_ms: int) -> list[AnyEffect]:
+        """A consumer group becomes this classic one, by a record with `value` that is written with the effects."""
         ...
-
-
-class NoClassicGroups:
-    """Stands for the classic part where there is none."""
-
-    def view(self, group_id: str) -> ClassicGroupView | None:
-        return None
-
-    def dissolve(self, group_id: str) -> list[AnyEffect]:
-        return []
-
-    def on_converted(self, group_id: str, *, rebalance: bool, now_ms: int) -> Outcome[None]:
-        return Outcome()

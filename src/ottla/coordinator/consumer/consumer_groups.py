@@ -11,7 +11,7 @@ from ottla.coordinator.consumer import classic_members
 from ottla.coordinator.consumer.checks import check_heartbeat
 from ottla.coordinator.consumer.classic_side import ClassicSide
 from ottla.coordinator.consumer.described import described
-from ottla.coordinator.consumer.engine import Downgraded, Engine
+from ottla.coordinator.consumer.engine import Engine
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.heartbeat import Sender, heartbeat
 from ottla.coordinator.consumer.member import MemberState
@@ -145,7 +145,4 @@ class ConsumerGroups:
         return turn.outcome()
 
     def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]:
-        assert isinstance(tag, Downgraded)
-        if error is not ErrorCode.NONE:
-            return Outcome()
-        return self._engine.classic.on_converted(tag.group_id, rebalance=tag.rebalance, now_ms=now_ms)
+        raise AssertionError("nothing here has a tag")

@@ -34,6 +34,10 @@ def no_classic_group(group_id: str) -> StoredRecord:
     return StoredRecord(GroupMetadataKey(group=group_id), None)
 
 
+def classic_group(group_id: str, value: GroupMetadataValue) -> StoredRecord:
+    return StoredRecord(GroupMetadataKey(group=group_id), value, _GROUP_METADATA_VERSION)
+
+
 # Upgrade.
 
 
@@ -100,8 +104,9 @@ def _as_consumer(member: ClassicMemberView, view: ClassicGroupView, image: Metad
             raise _CustomAssignor
         for topic in assignment.assigned_partitions:
             found = image.topic(topic.topic)
-            if found is not None and topic.partitions:
-                assigned[found.topic_id] = dict.fromkeys(topic.partitions, view.generation_id)
+            existing = [index for index in topic.partitions if found is not None and index in found.partitions]
+            if found is not None and existing:
+                assigned[found.topic_id] = dict.fromkeys(existing, view.generation_id)
     subscription = read_subscription(_protocol(member, view.protocol_name))
     return Member(
         member_id=member.member_id,
@@ -143,11 +148,11 @@ def _check_owned_once(group_id: str, members: Iterable[Member]) -> None:
 
 def downgraded(
     group: ConsumerGroup, members: Iterable[Member], joining: Member | None, image: MetadataImage, now_ms: int
-) -> StoredRecord:
-    """The record of a stable classic group of `members` and `joining`, whose assignment is the target that they had."""
+) -> GroupMetadataValue:
+    """A stable classic group of `members` and `joining`, whose assignment is the target that they had."""
     everybody = [*members, *(() if joining is None else (joining,))]
     protocol = _vote(everybody)
-    value = GroupMetadataValue(
+    return GroupMetadataValue(
         protocol_type=CONSUMER_PROTOCOL,
         generation=group.epochs.group,
         protocol=protocol,
@@ -155,7 +160,6 @@ def downgraded(
         current_state_timestamp=now_ms,
         members=[_as_classic(group, member, protocol, image) for member in everybody],
     )
-    return StoredRecord(GroupMetadataKey(group=group.group_id), value, _GROUP_METADATA_VERSION)
 
 
 def _as_classic(group: ConsumerGroup, member: Member, protocol: str, image: MetadataImage) -> MemberMetadata:

@@ -19,7 +19,7 @@ from ottla.coordinator.consumer import records
 from ottla.coordinator.consumer.assignors import ASSIGNORS, Assignment
 from ottla.coordinator.consumer.checks import check_not_fenced, check_released, known_static
 from ottla.coordinator.consumer.classic_side import ClassicSide
-from ottla.coordinator.consumer.conversion import downgraded, no_classic_group, upgraded
+from ottla.coordinator.consumer.conversion import classic_group, downgraded, no_classic_group, upgraded
 from ottla.coordinator.consumer.group import ConsumerGroup, Refreshed, Subscribers, add, is_homogeneous
 from ottla.coordinator.consumer.member import Member, MemberState
 from ottla.coordinator.consumer.metadata_hash import TopicHashes
@@ -29,7 +29,7 @@ from ottla.coordinator.consumer.replaying import replay_into
 from ottla.coordinator.consumer.resolved import NEVER_RESOLVED, ResolvedRegex
 from ottla.coordinator.consumer.settings import Settings, assignor_names
 from ottla.coordinator.consumer.target import next_target
-from ottla.coordinator.consumer.turn import JOIN, PART, REBALANCE, REGEX, SESSION, SYNC, Turn
+from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, SYNC, Turn
 from ottla.coordinator.groups import Shared
 from ottla.coordinator.timeline import Timeline, TimelineMap
 from ottla.errors import ErrorCode, KafkaError
@@ -58,14 +58,6 @@ class Aim(NamedTuple):
 
     epoch: int
     assignment: Assignment
-
-
-class Downgraded(NamedTuple):
-    """The tag of a write that made a classic group of a consumer group."""
-
-    part: str
-    group_id: str
-    rebalance: bool
 
 
 class Engine:
@@ -345,7 +337,7 @@ class Engine:
         metadata_hash = self._hashes.of_group(counts, self.image)
         turn.records.append(records.group_epoch(group.group_id, group.epochs.group + 1, metadata_hash))
         for member in members:
-            self.cancel_timers(group.group_id, member.member_id, turn)
+            self._cancel_timers(group.group_id, member.member_id, turn)
 
     def _may_be_classic(self, members: Collection[Member]) -> bool:
         return (
@@ -379,10 +371,9 @@ class Engine:
         named = {} if replaced is None or joining is None else {replaced.member_id: joining.member_id}
         ids = [named.get(member_id, member_id) for member_id in group.members]
         turn.records += records.no_group(group.group_id, ids, group.regexes)
-        turn.records.append(downgraded(group, members, joining, self.image, turn.now_ms))
-        for member_id in group.members:
-            self.cancel_timers(group.group_id, member_id, turn)
-        turn.tag = Downgraded(PART, group.group_id, rebalance)
+        value = downgraded(group, members, joining, self.image, turn.now_ms)
+        turn.records.append(classic_group(group.group_id, value))
+        turn.effects += self.classic.adopt(group.group_id, value, rebalance=rebalance, now_ms=turn.now_ms)
 
     def _unused_patterns(self, group: ConsumerGroup, leaving: Collection[Member]) -> list[str]:
         counts: dict[str, int] = {}
@@ -391,8 +382,9 @@ class Engine:
                 counts[member.topic_regex] = counts.get(member.topic_regex, 0) + 1
         return [pattern for pattern, count in counts.items() if group.regex_members.get(pattern) == count]
 
-    def cancel_timers(self, group_id: str, member_id: str, turn: Turn) -> None:
+    def _cancel_timers(self, group_id: str, member_id: str, turn: Turn) -> None:
+        """But for its session's: should the records not be written, the member is still there, and that must end."""
         self.joins_awaited.discard((group_id, member_id))
         self.revoking_epochs.pop((group_id, member_id), None)
-        for kind in (SESSION, REBALANCE, JOIN, SYNC):
+        for kind in (REBALANCE, JOIN, SYNC):
             turn.cancel_timer(kind, group_id, member_id)

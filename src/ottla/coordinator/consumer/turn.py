@@ -21,7 +21,6 @@ class Turn:
     now_ms: int
     records: list[StoredRecord] = field(default_factory=list)
     effects: list[AnyEffect] = field(default_factory=list)
-    tag: object = None
 
     def set_timer(self, kind: str, group_id: str, member_id: str, delay_ms: int) -> None:
         self.effects.append(SetTimer(key=(PART, kind, group_id, member_id), delay_ms=delay_ms))
@@ -30,4 +29,4 @@ class Turn:
         self.effects.append(CancelTimer(key=(PART, kind, group_id, member_id)))
 
     def outcome(self, response: R | None = None) -> Outcome[R]:
-        return Outcome(response=response, records=self.records, effects=self.effects, tag=self.tag)
+        return Outcome(response=response, records=self.records, effects=self.effects)

@@ -29,22 +29,32 @@ _SECRET_BYTES = 16
 class Pass:
     """One log while it is compacted."""
 
-    __slots__ = ("_disk", "_segments", "log", "task")
+    __slots__ = ("_disk", "_segments", "_sizes", "log", "task")
 
     def __init__(self, disk: Disk, log: Log, segments: list[Segment], task: CleaningTask) -> None:
         self._disk = disk
         self._segments = {segment.base_offset: segment for segment in segments}
+        """Those that are not replaced yet."""
+        self._sizes = {segment: segment.size for segment in segments}
         self.log = log
         self.task = task
 
     @property
     def is_wanted(self) -> bool:
-        """Is there still a log to compact?"""
-        return not self.log.offline and self.log.config.compact
+        """Is there still a log to compact, and is what is left of it to be read still what it was?"""
+        log = self.log
+        if log.offline or not log.config.compact:
+            return False
+        present = set(log._segments)
+        return all(segment in present and segment.size == self._sizes[segment] for segment in self._segments.values())
 
     def swap(self, cleaned: SegmentCleaned) -> Swap:
         """What puts the new segment in the place of the old ones."""
         return Swap(self._disk, self.log, [self._segments[base] for base in cleaned.replaced], cleaned)
+
+    def on_swapped(self, cleaned: SegmentCleaned) -> None:
+        for base in cleaned.replaced:
+            del self._segments[base]
 
     def finish(self, cleaned: LogCleaned) -> None:
         """Every segment is swapped in: the log is clean that far."""

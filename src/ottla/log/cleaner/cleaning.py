@@ -41,11 +41,11 @@ class CorruptSegment(Exception):
 def clean(disk: Disk, task: CleaningTask, apart: Apart) -> LogCleaned:
     """Compact as much of the log as the map of keys has room for. Blocks for as long as that takes.
 
-    Raises `CorruptSegment`, `DiskError`, or `FileNotFoundError` where the log is deleted meanwhile.
+    Raises `CorruptSegment` or `DiskError`. The log may be cut or deleted meanwhile: then it may look corrupt.
     """
     try:
         return _Pass(disk, task, apart).run()
-    except (ValueError, Malformed) as error:
+    except (ValueError, Malformed, FileNotFoundError) as error:
         raise CorruptSegment(f"{task.directory} cannot be compacted: {error}") from None
 
 
@@ -226,7 +226,10 @@ class _Pass:
         try:
             position, wanted = 0, self._piece_bytes
             while position < segment.size:
-                piece = memoryview(file.read(position, min(wanted, segment.size - position)))
+                expected = min(wanted, segment.size - position)
+                piece = memoryview(file.read(position, expected))
+                if len(piece) < expected:
+                    raise ValueError(f"{file.path} is shorter than it was")
                 self._apart.spent(len(piece))
                 at = 0
                 while True:

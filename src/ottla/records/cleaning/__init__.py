@@ -93,4 +93,4 @@ def _checked_body(batch: memoryview, header: BatchHeader) -> memoryview:
         raise ValueError(f"the batch at offset {header.base_offset} is corrupt: {error}") from None
 
 
-__all__ = ["OffsetMap", "add_batch", "clean_batch", "emptied", "map_within", "rebuilt", "stamp_marker"]
+__all__ = ["SLOT_BYTES", "OffsetMap", "add_batch", "clean_batch", "emptied", "map_within", "rebuilt", "stamp_marker"]

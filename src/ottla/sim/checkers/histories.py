@@ -23,6 +23,8 @@ class HistoryChecker:
         self._sends = 0
         self._polls = 0
         self._pending: list[Send] = []
+        self.on_poll: Callable[[Poll], None] = lambda poll: None
+        """Is told of every answer to a consumer."""
 
     # While it runs.
 
@@ -41,6 +43,7 @@ class HistoryChecker:
         while self._polls < len(history.polls):
             poll = history.polls[self._polls]
             self._polls += 1
+            self.on_poll(poll)
             if poll.reads:
                 self._on_poll(poll)
 

@@ -27,20 +27,21 @@ class Ledger:
         self.writers: dict[int, int] = {}
         """Leader epoch → the node that led in it."""
 
-    def commit(self, batch: Batch, where: str) -> None:
-        """`where` holds `batch` below its high watermark, and may be the first to do so."""
+    def commit(self, batch: Batch, where: str) -> bool:
+        """`where` holds `batch` below its high watermark. Is it the first to do so?"""
         known = self.by_base.get(batch.base)
         if known is not None:
             if not known.same(batch):
                 raise Violation(
                     "A4", f"{where} holds {batch} below its high watermark, but {known} was committed there"
                 )
-            return
+            return False
         if batch.base < self.end:
             raise Violation("A4", f"{where} holds {batch}, where other batches were committed up to {self.end}")
         self.by_base[batch.base] = batch
         self.order.append(batch)
         self.end = batch.next
+        return True
 
     def note(self, batch: Batch, before: Batch | None, where: str) -> None:
         """`where` holds `batch`, committed or not, right after `before`."""

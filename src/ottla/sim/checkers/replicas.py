@@ -6,15 +6,17 @@ of the last look; only what moved is looked into.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.broker.hosted import HostedPartition
 from ottla.log import files
 from ottla.log.log import Log
 from ottla.metadata.images import PartitionImage
-from ottla.model import METADATA_TOPIC, TopicPartition
+from ottla.model import METADATA_TOPIC, NO_SEQUENCE, TopicPartition
 from ottla.records import crc_is_valid, read_header
 from ottla.sim import view
 from ottla.sim.checkers.ledger import Ledger
-from ottla.sim.checkers.mirror import Mirror, durable_end
+from ottla.sim.checkers.mirror import Batch, Mirror, durable_end
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine, Process
 
@@ -83,6 +85,8 @@ class ReplicaChecker:
         self._watches: dict[Process, dict[Log, Watch]] = {}
         self._counts: dict[Process, int] = {}
         self._remains: dict[tuple[int, str], Remains] = {}
+        self.on_committed: Callable[[TopicPartition, Batch], None] = lambda place, batch: None
+        """Is told of each batch when it becomes committed, in order."""
         self.truncations = 0
         self.unclean_restarts = 0
         self.leaderships = 0
@@ -203,8 +207,8 @@ class ReplicaChecker:
             watch.high_watermark = watch.log.high_watermark
             watch.committed = max(0, watch.committed - watch.mirror.dropped)
             for batch in watch.mirror.batches[watch.committed :]:
-                if batch.next <= watch.high_watermark:
-                    watch.ledger.commit(batch, watch.where)
+                if batch.next <= watch.high_watermark and watch.ledger.commit(batch, watch.where):
+                    self.on_committed(watch.place, batch)
 
     def _note(self, watch: Watch) -> None:
         batches, ledger = watch.mirror.batches, watch.ledger
@@ -221,7 +225,8 @@ class ReplicaChecker:
         at = watch.committed
         true_end = ledger.end
         while at < len(batches) and batches[at].next <= high_watermark:
-            ledger.commit(batches[at], watch.where)
+            if ledger.commit(batches[at], watch.where):
+                self.on_committed(watch.place, batches[at])
             at += 1
         watch.committed = at
         if ledger.end > true_end and watch.hosted is not None:
@@ -441,7 +446,10 @@ class ReplicaChecker:
         for batch in watch.mirror.batches:
             if batch.producer_id >= 0:
                 header = read_header(batch.file.content, batch.position)
-                producers[batch.producer_id] = (header.producer_epoch, header.last_sequence)
+                if not header.is_control:
+                    producers[batch.producer_id] = (header.producer_epoch, header.last_sequence)
+                elif header.producer_epoch != producers.get(batch.producer_id, (-1, -1))[0]:
+                    producers[batch.producer_id] = (header.producer_epoch, NO_SEQUENCE)
             if not epochs or batch.epoch > epochs[-1][0]:
                 epochs.append((batch.epoch, batch.base))
         known = [(epoch, start) for epoch, start in watch.log.epochs.entries if start < watch.end]
