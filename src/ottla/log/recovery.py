@@ -13,7 +13,7 @@ import logging
 from bisect import bisect_left
 from random import Random
 
-from ottla.log import files, offset_index, scan, time_index
+from ottla.log import files, offset_index, scan, time_index, txn_index
 from ottla.log.checkpoints import decode_epochs, decode_partition_metadata
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
@@ -227,7 +227,8 @@ class _Loader:
     def _trust(self) -> int:
         """Look only at what is missing or cannot be right; returns the log's end."""
         active = self.segments[-1]
-        active.aborted = active.load_aborted()
+        aborted = active.load_aborted()
+        active.aborted = self._rebuild_txn_index(active) if aborted is None else aborted
         active.offsets = active.load_offset_index()
         active.times = active.load_time_index()
         end = self._find_end(active)
@@ -244,6 +245,8 @@ class _Loader:
         for segment in self.segments[:unsealed_from]:
             if not self._has_sound_indexes(segment, present):
                 self._rebuild_index_files(segment)
+            if files.file_name(segment.base_offset, files.TXN_INDEX) in present and segment.load_aborted() is None:
+                self._rebuild_txn_index(segment)
 
     def _has_sound_indexes(self, segment: Segment, present: set[str]) -> bool:
         base = segment.base_offset
@@ -266,6 +269,20 @@ class _Loader:
         # Atomically: no recovery reads this segment again, so that half an index would stay one.
         self.disk.write_atomically(segment.path(files.OFFSET_INDEX), offsets.encode())
         self.disk.write_atomically(segment.path(files.TIME_INDEX), times.encode())
+
+    def _rebuild_txn_index(self, segment: Segment) -> list[AbortedTxn]:
+        """A reader of committed records who is not told what was aborted takes it for good."""
+        _log.warning("%s: built the transaction index of %s anew", self.topic_partition, segment.path(files.LOG))
+        segments, producers = Segments(self.segments, self.cache), ProducerStates()
+        replay_producers(segments, producers, self.snapshots, segment.base_offset, 0)
+        aborted: list[AbortedTxn] = []
+        for position, header in scan.headers(segment.file, 0, segment.size, 1 << 20):
+            batch = segment.file.read(position, header.size) if header.is_control else b""
+            entry = apply_to_producers(producers, header, memoryview(batch))
+            if entry is not None:
+                aborted.append(entry)
+        self.disk.write_atomically(segment.path(files.TXN_INDEX), txn_index.encode(aborted))
+        return aborted
 
     def _find_end(self, active: Segment) -> int | None:
         """Where the last batch ends, and what the index leaves out; None if the index is wrong."""
