@@ -127,6 +127,10 @@ def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
     )
 
 
+def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
+
+
 # The sync phase.
 
 
@@ -179,7 +183,7 @@ def answer_gone(group: ClassicGroup, member: Member, turn: Turn) -> None:
     """A member is removed while its JoinGroup waits. If its client still lives, it joins anew."""
     token = group.take_join(member)
     if token is not None:
-        turn.answer(token, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=NO_MEMBER_ID))
+        turn.answer(token, refused_join(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID))
     token, member.awaiting_sync = member.awaiting_sync, None
     if token is not None:
         turn.answer(token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
