@@ -87,8 +87,8 @@ class _Loader:
         """Was anything cut off the batches?"""
         self.recovery_point = 0
         self.gaps_until = 0
-        """Below it a segment may end before the next begins: Apache Kafka's compaction leaves such gaps, ours does not.
-        Beyond it, one tells that a segment is lost."""
+        """Below it a segment may end before the next begins, for compaction leaves gaps. Beyond it, one tells that a
+        segment is lost."""
         self.cut_bytes = 0
         """How much, but for what was preallocated and never written."""
 
@@ -121,7 +121,7 @@ class _Loader:
         entries = decode_epochs(epochs_file) if epochs_file is not None else None
         self.epochs = LeaderEpochCache(entries or ())
 
-        hole = self._find_hole() if has_copies and not self.config.compact else None
+        hole = self._find_hole() if has_copies else None
         if hole is not None:
             _log.error(
                 "%s: the file of offset %d lost its end, so what follows is copied from another replica",
@@ -218,7 +218,8 @@ class _Loader:
             end = segment.base_offset
             for _, header in scan.headers(segment.file, 0 if index is None else index.last_position, segment.size):
                 end = header.next_offset
-            if end != self.segments[slot + 1].base_offset:
+            following = self.segments[slot + 1].base_offset
+            if end != following and following > self.gaps_until:
                 return slot
         return None
 
@@ -536,7 +537,7 @@ def settle_leftovers(disk: Disk, directory: str) -> list[str]:
 
 
 def _swapped_range(disk: Disk, directory: str, swaps: list[str]) -> tuple[int, int]:
-    """From the first base of the swapped segments to the end of the last."""
+    """From the first base of the swapped segments to the end of the last, which has one even if it is empty."""
     low, high = 1 << 63, -1
     for name in swaps:
         offset = files.offset_of(name)
@@ -549,5 +550,5 @@ def _swapped_range(disk: Disk, directory: str, swaps: list[str]) -> tuple[int, i
                 end = header.next_offset
         finally:
             file.close()
-        low, high = min(low, offset), max(high, end)
+        low, high = min(low, offset), max(high, end, offset + 1)
     return low, high
