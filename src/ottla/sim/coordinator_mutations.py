@@ -147,7 +147,7 @@ COORDINATOR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="staged-offsets-expired",
         what="an offset expires though an open transaction has staged one for the same partition",
-        breaks=("C12", "C8", "D22"),
+        breaks=("C12", "D22"),
         apply=_staged_offsets_expired,
         with_groups=True,
     ),
@@ -189,7 +189,7 @@ COORDINATOR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="delayed-end",
         what="an EndTxn that comes late ends the transaction after its own",
-        breaks=("D7", "D5", "D6", "D4", "H0", "D22"),
+        breaks=("D7", "D5", "D6", "D4", "H0", "H4", "D22"),
         apply=_delayed_end,
         with_groups=True,
     ),

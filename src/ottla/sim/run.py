@@ -382,7 +382,7 @@ class Simulation:
         elections = self.quorum.elections
         while True:
             self.unmet = unmet(self.cluster, core, view.every_place(self.cluster))
-            self.unmet += unmet_groups(self.workload.groups(), self.places)
+            self.unmet += unmet_groups(self.workload.groups(), self.places) + self.transactions.unmet()
             if self.faults.tampered:
                 self.unmet.append(f"{list(self.faults.tampered)} are damaged")
             if self.unmet or self.quorum.elections != elections:

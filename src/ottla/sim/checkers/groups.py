@@ -79,8 +79,7 @@ class GroupChecker:
             return
         shadow = self.shadows.get(place.partition)
         if shadow is None:
-            config = next(found.config for each in self._cluster.brokers if (found := view.services(each)) is not None)
-            shadow = self.shadows[place.partition] = GroupShadow(config)
+            shadow = self.shadows[place.partition] = GroupShadow(self._cluster.brokers[0].config)
         touched = self._moved.setdefault(place.partition, set())
         content = batch.file.content
         header = read_header(content, batch.position)
@@ -250,7 +249,7 @@ class GroupChecker:
                     if (group_id, topic, index) not in expected:
                         raise Violation("C8", f"{machine.name} has an offset for {(group_id, topic, index)}")
         for group in shadow.shard.consumer.groups():
-            served_group = shard.consumer.group(group.group_id)
+            served_group = shard.consumer._groups.committed(group.group_id)
             if served_group is None:
                 raise Violation("C8", f"{machine.name} does not know {group.group_id}")
             members = dict(served_group.members.committed_items())
