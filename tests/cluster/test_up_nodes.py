@@ -30,7 +30,19 @@ class Up:
         self.log = directory / "stderr.txt"
         directory.mkdir(parents=True, exist_ok=True)
         settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
-        command = [sys.executable, "-m", "ottla.cli", "up", "--nodes", "3", "--port", str(port)]
+        # Whoever runs the tests apart from a terminal may ignore the very signals that they are about.
+        command = [
+            "env",
+            "--default-signal",
+            sys.executable,
+            "-m",
+            "ottla.cli",
+            "up",
+            "--nodes",
+            "3",
+            "--port",
+            str(port),
+        ]
         with self.log.open("a") as stderr:
             self.process = subprocess.Popen(
                 [*command, "--data", str(self.data), *settings, *arguments],
