@@ -32,7 +32,7 @@ NODE_ARGUMENTS = (
 IDLE_S = 3.0
 CANARY_P90_MS_MAX = 250
 """Of nine in ten: the tenth may have met another process on this machine, which is not what is asked here."""
-"""Generous, because other work on this machine may take its time; quiet, it is below 5."""
+
 
 PING = frame(18, 0, b"", correlation_id=0x0BADCAFE)
 METADATA_ALL = frame(3, 12, b"\x00\x00\x00\x00")
