@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorisation import first_authorizer
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
 from ottla.broker.coordinators.composition import group_coordinators, transaction_coordinators
@@ -34,6 +35,7 @@ from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.runtime import Clock, Disk, FileSpan, Offload, Runtime
 from ottla.runtime.timers import TimerWheel
+from ottla.security.authorizer import Authorizer
 from ottla.wire.produce_codec import Openings
 
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ class Services:
         self.logs = logs
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
+        self.authorizer: Authorizer | None = first_authorizer(config)
+        """Who may do what, by the newest metadata; None where everybody may do everything."""
         self.image_watch = ImageWatch(timers)
         self.known_commits = KnownCommits()
         self.openings = Openings()
