@@ -11,14 +11,14 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster bench-groups run messages clean
+.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster bench-groups bench-compaction run messages clean
 
 check: format lint types layers fast
 
 # Set-up is redone when what it installs has changed, and costs nothing otherwise.
 setup: $(READY)
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/ottla/*/_native.c)
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/ottla/*/_native.c src/ottla/*/*/_native.c src/ottla/*/*.h)
 	@echo "setting up $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt pip setuptools
@@ -73,6 +73,10 @@ bench-cluster: $(READY)
 bench-groups: $(READY)
 	@$(BIN)/python -m benchmarks.groups
 
+# What a producer feels while its node compacts 1 GiB.
+bench-compaction: $(READY)
+	@$(BIN)/python -m benchmarks.compaction --check
+
 run: $(READY)
 	@$(BIN)/ottla up
 
@@ -82,4 +86,4 @@ messages: $(READY)
 	@$(BIN)/python -m tools.codegen .cache/oracle/kafka-4.3.1
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info src/ottla/*/*.so
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info src/ottla/*/*.so src/ottla/*/*/*.so

@@ -156,6 +156,8 @@ def test_a_group_with_members_is_not_deleted(groups: Groups, topic: Topic) -> No
         classic: ErrorCode.NON_EMPTY_GROUP,
         modern: ErrorCode.NON_EMPTY_GROUP,
     }
+    groups.commit_one(classic, topic, 1, member=in_classic)
+    groups.commit_one(modern, topic, 1, member=in_modern)
     groups.leave(classic, in_classic)
     groups.leave_modern(modern, in_modern)
     assert groups.delete(classic, modern) == {classic: OK, modern: OK}

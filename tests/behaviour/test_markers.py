@@ -289,6 +289,30 @@ def test_a_marker_of_an_older_coordinator_is_refused(producer: TransactionalProd
     assert stable_offset(producer.client, producer.topic) == 4
 
 
+def test_epochs_before_the_first_are_older_than_any(producer: TransactionalProducer) -> None:
+    assert producer.end(commit=True, epoch=-5) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.end(commit=True, coordinator_epoch=-5) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert producer.client.list_offset(producer.topic, LATEST).offset == 0
+
+
+@pytest.mark.ottla_only
+def test_a_marker_is_of_a_producer(client: Client, topic: Topic) -> None:
+    """Kafka answers UNKNOWN_SERVER_ERROR to the whole request, or writes it for nobody."""
+    for producer_id in (-1, -2):
+        nobody = TransactionalProducer(client, topic, producer_id)
+        assert nobody.end(commit=True) == ErrorCode.INVALID_REQUEST
+    assert client.list_offset(topic, LATEST).offset == 0
+
+
+@pytest.mark.ottla_only
+def test_a_partition_that_is_named_twice_is_written_to_once(producer: TransactionalProducer) -> None:
+    """Kafka never answers."""
+    assert write_markers(producer.client, producer.marker(commit=True, partitions=[0, 0])) == {
+        producer.producer_id: [0]
+    }
+    assert producer.client.list_offset(producer.topic, LATEST).offset == 1
+
+
 def test_a_marker_without_data_fences_and_lists_nothing(
     client: Client, topic: Topic, producer: TransactionalProducer
 ) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.coordinator.java_hash import partition_for
 from ottla.errors import ErrorCode
 from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.produce_response import PartitionProduceResponse, ProduceResponse
 from tests.behaviour.client import LATEST, READ_COMMITTED, Client, Topic, batch, eventually, produced
 from tests.behaviour.conftest import Node
-from tests.behaviour.groups import Groups
+from tests.behaviour.groups import Groups, new_group
 from tests.behaviour.marking import TransactionalProducer, aborted_of, committed_values, stable_offset
 from tests.behaviour.transactions import V1, Transactional, only
 
@@ -384,12 +385,18 @@ def test_clients_do_not_write_to_internal_topics(producer: Transactional, versio
 
 
 @pytest.mark.parametrize("version", [8, 12])
-def test_the_tools_of_the_brokers_do(node: Node, producer: Transactional, version: int) -> None:
+def test_the_tools_of_the_brokers_do(node: Node, client: Client, topic: Topic, version: int) -> None:
     """By the client id that Kafka's own have: so it can be that somebody repairs what nobody else can."""
-    Groups(producer.client).ready("a-group")
+    groups = Groups(client)
+    group = groups.ready(new_group())
+    assert groups.commit_one(group, topic, 7) == 0
     with Client((node.host, node.port), client_id="__admin_client") as admin:
-        topic = Topic("__consumer_offsets", admin.describe_topic("__consumer_offsets").topic_id)
-        index = len(admin.describe_topic("__consumer_offsets").partitions) - 1
+        described = admin.describe_topic("__consumer_offsets")
+        internal = Topic("__consumer_offsets", described.topic_id)
         unknown_kind = b"\x7f\xff"
-        written = admin.produce(topic, batch(b"\0\0", key=unknown_kind), version=version, partition=index)
+        index = partition_for(group, len(described.partitions))
+        written = admin.produce(internal, batch(b"\0\0", key=unknown_kind), version=version, partition=index)
         assert written.error_code == 0
+    # The coordinator that lives there may have to look again.
+    eventually(lambda: groups.commit_one(group, topic, 8), lambda code: code == 0)
+    assert groups.fetch(group, (topic, 0)) == {(topic.name, 0): 8}

@@ -93,7 +93,7 @@ def test_records_keep_everything_but_their_neighbours(compression: CompressionTy
 
 
 @pytest.mark.usefixtures("side")
-def test_the_last_offset_of_a_segment_survives_in_an_empty_batch() -> None:
+def test_a_segment_of_which_nothing_stays_is_an_empty_file() -> None:
     disk, manager, log = stage(replace(CONFIG, segment_bytes=150))
     write(log, ("a", "1"))
     seal(log)
@@ -103,9 +103,37 @@ def test_the_last_offset_of_a_segment_survives_in_an_empty_batch() -> None:
     seal(log)
     compact(disk, manager, log)
     assert texts(log) == [(4, "a", "3"), (5, "b", "3")]
-    assert offsets_of(log) == [(0, 0), (1, 3), (4, 5)]
+    assert offsets_of(log) == [(4, 5)]
     assert log.segment_base_offsets == [0, 1, 4, 6]
     assert log.log_end_offset == 6
+    for closed in (False, True):
+        copy = disk.copy()
+        if closed:
+            restart(copy, CONFIG).close(NOW)
+        reopened = restart(copy, CONFIG).logs[TP]
+        assert texts(reopened) == [(4, "a", "3"), (5, "b", "3")]
+        assert reopened.log_end_offset == 6
+    compact(disk, manager, log)
+    assert log.segment_base_offsets == [0, 6]
+
+
+@pytest.mark.usefixtures("side")
+def test_a_merged_segment_reaches_as_far_as_those_it_was_made_of() -> None:
+    disk, manager, log = stage()
+    write(log, ("a", "1"))
+    write(log, ("c", "1"))
+    seal(log)
+    write(log, ("b", "1"), ("b", "2"), ("a", "2"))
+    seal(log)
+    write(log, ("x", "1" * 200))
+    seal(log)
+    write(log, ("a", "3"), ("b", "3"))
+    seal(log)
+    log.update_config(replace(CONFIG, segment_bytes=350))
+    compact(disk, manager, log)
+    assert log.segment_base_offsets == [0, 5, 6, 8]
+    assert offsets_of(log) == [(1, 1), (2, 4), (5, 5), (6, 7)]
+    assert header_of(log, 2).record_count == 0
 
 
 @pytest.mark.usefixtures("side")

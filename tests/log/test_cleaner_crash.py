@@ -14,7 +14,7 @@ from ottla.log.cleaner import SegmentCleaned, assess, begin_pass, clean
 from ottla.runtime.seams import DiskError
 from tests.seams.surroundings import InlineApart
 
-from .compacting import SETTINGS, ChanceWriter, seal, write
+from .compacting import SETTINGS, ChanceWriter, records, seal, write
 from .faulty_disk import FaultyDisk, Operation, Survival
 from .story import DIRECTORY, NOW, TP, all_batches, create, open_manager, restart
 from .test_cleaner_model import check_log
@@ -22,6 +22,7 @@ from .test_cleaner_model import check_log
 CONFIG = LogConfig(
     compact=True, delete=False, delete_retention_ms=10, segment_bytes=1200, index_interval_bytes=150, segment_ms=1 << 50
 )
+
 
 Contents = tuple[bytes, ...]
 
@@ -49,7 +50,6 @@ class CleaningLife:
             for _ in range(14):
                 self.writer.step()
             self.writer.end_all()
-            # Something that no flush has covered, beyond what is compacted.
             seal(self.log, self.writer.now_ms)
             self.manager.prepare_checkpoints().run()
             self.flushed = contents(self.log)
@@ -81,6 +81,7 @@ class CleaningLife:
         found = contents(log)
         allowed = self.swapping or (self.flushed,)
         assert any(found[: len(each)] == each for each in allowed), "neither the old log nor the new one"
+        self.check_aborted(log)
         names = disk.list(log.directory)
         assert not [name for name in names if name.endswith((files.CLEANED, files.SWAP, files.DELETED))]
         check_log(log)
@@ -88,10 +89,26 @@ class CleaningLife:
         write(log, ("afterwards", "1"))
         seal(log)
         assert log.log_end_offset == offset + 1
+        found = contents(log)
         manager.close(NOW)
         again = restart(disk, self.config).logs[TP]
-        assert contents(again)[:-1] == found
+        assert contents(again) == found
         check_log(again)
+
+    def check_aborted(self, log: Log) -> None:
+        """Readers are told of every aborted transaction of which a record is left (D12)."""
+        told = log.aborted_transactions(0, log.log_end_offset)
+        log.update_high_watermark(log.log_end_offset)
+        for header, record in records(log):
+            if (
+                header.is_transactional
+                and record.offset in self.writer.aborted
+                and record.offset < log.last_stable_offset
+            ):
+                assert any(
+                    txn.producer_id == header.producer_id and txn.first_offset <= record.offset < txn.last_offset
+                    for txn in told
+                ), f"nobody is told that offset {record.offset} was aborted"
 
 
 class Crashes:
@@ -141,7 +158,7 @@ def test_a_crash_before_any_disk_operation_of_a_compaction_leaves_the_old_log_or
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 4))
+@pytest.mark.parametrize("seed", [2])
 def test_every_kind_of_crash_in_compactions(seed: int) -> None:
     crash_everywhere([[*Survival, Survival.PIECES, Survival.PIECES]], seed, rounds=3)
 
@@ -201,8 +218,8 @@ def test_a_start_that_finishes_a_swap_may_be_interrupted_too() -> None:
 
 
 @pytest.mark.slow
-def test_a_start_may_be_interrupted_after_any_crash_in_a_swap() -> None:
-    assert crash_twice(1) > 200
+def test_a_start_may_be_interrupted_after_many_crashes_in_a_swap() -> None:
+    assert crash_twice(3) > 100
 
 
 def test_a_disk_that_fails_in_a_swap_takes_the_log_offline() -> None:

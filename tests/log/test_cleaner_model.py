@@ -149,16 +149,13 @@ class Story:
 
 
 def check_log(log: Log) -> None:
-    """Segments without gaps, and indexes that are what the batches say."""
-    bases = [*log.segment_base_offsets, log.log_end_offset]
-    for slot, segment in enumerate(log._segments):
+    """Indexes are what the batches say, and every batch can be found."""
+    for segment in log._segments:
         offsets, times = segment.build_indexes()
         assert segment.offset_index(log._segments.cache).encode() == offsets.encode()
         assert segment.largest_timestamp() == times.last[0]
         if segment is not log._active:
             check_times(segment, segment.time_index(log._segments.cache), final=True)
-        found = segment.locate(bases[slot + 1] - 1, log._segments.cache, 1 << 16)
-        assert not segment.size or found is not None
     for header, _ in all_batches(log):
         span = log.read(header.base_offset, max_bytes=1, upper_bound=log.log_end_offset)
         assert span is not None

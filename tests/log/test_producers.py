@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import Log, LogConfig, ProducerStates, snapshots
+from ottla.log import Log, LogConfig, ProducerStates, files, snapshots
 from ottla.log.append import AppendInfo
 from ottla.log.producers import KNOWN_OPEN, MAX_EPOCH, MAX_SEQUENCE
 from ottla.records import read_header
@@ -359,6 +359,33 @@ def test_an_open_transaction_survives_a_restart_and_its_abort_is_found() -> None
     end_transaction(log, producer_id=1, commit=False)
     log.update_high_watermark(log.log_end_offset)
     assert [txn[:3] for txn in log.aborted_transactions(0, 9)] == [(1, 0, 4)]
+
+
+@pytest.mark.parametrize("broken", [b"\xff", b"\xff" * 34, bytes(33)])
+def test_a_transaction_index_that_makes_no_sense_is_built_anew(broken: bytes) -> None:
+    """Without it readers of committed records would take what was aborted for good."""
+    disk = FaultyDisk()
+    config = LogConfig(segment_bytes=300)
+    manager = open_manager(disk, config)
+    log = create(manager, config)
+    for number in range(12):
+        begin_transaction(log, producer_id=number % 3, sequence=number // 3)
+        if number % 2:
+            end_transaction(log, producer_id=number % 3, commit=False)
+    for producer_id in range(3):
+        end_transaction(log, producer_id=producer_id, commit=producer_id == 1)
+    log.update_high_watermark(log.log_end_offset)
+    before = log.aborted_transactions(0, log.log_end_offset)
+    manager.close(NOW)
+    indexes = [name for name in disk.list(log.directory) if name.endswith(files.TXN_INDEX)]
+    assert len(indexes) > 3
+    for name in indexes:
+        file = disk.open(f"{log.directory}/{name}")
+        file.truncate(0)
+        file.write(0, broken)
+        file.close()
+    log = open_manager(disk, config).logs[TP]
+    assert log.aborted_transactions(0, log.log_end_offset) == before
 
 
 def test_replication_is_never_refused() -> None:

@@ -50,6 +50,21 @@ def test_equality_does_not_depend_on_how_a_map_grew(size: int) -> None:
         assert at_once != one_by_one.updated({0: "other"})
 
 
+@given(changes, changes)
+def test_what_a_later_version_lacks_is_told(
+    first: list[dict[str, int | None]], then: list[dict[str, int | None]]
+) -> None:
+    older: PersistentMap[str, int] = PersistentMap((f"base-{n}", n) for n in range(40))
+    for step in first:
+        older = older.updated(step)
+    newer = older
+    for step in then:
+        newer = newer.updated(step)
+    for version in (newer, PersistentMap(newer.items()), PersistentMap((f"other-{n}", n) for n in range(500))):
+        missing = [value for key, value in older.items() if key not in version]
+        assert older.values_missing_in(version) == missing
+
+
 def test_one_change_of_many_does_not_copy_all() -> None:
     large = PersistentMap((f"topic-{n}", n) for n in range(100_000))
     small = PersistentMap((f"topic-{n}", n) for n in range(100))

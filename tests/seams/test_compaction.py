@@ -105,6 +105,14 @@ class CompactingStage(Stage):
             answer = await self.client.ask(produce(builder), ProduceResponse, 12)
             assert answer.responses[0].partition_responses[0].error_code == 0
 
+    async def begin_compaction(self) -> None:
+        """A pass over all of `OVERWRITTEN` but the last has begun, and waits."""
+        self.offload.held = True
+        await self.create_compacted(min_compaction_lag_ms="60000")
+        await self.put(*OVERWRITTEN)
+        self.clock.advance(60_001)
+        await until(lambda: self.offload.begun == 1)
+
     def keys(self) -> list[str]:
         return [f"{key}@{offset}" for offset, key, _ in texts(self.log)]
 
@@ -243,10 +251,7 @@ async def test_the_rate_is_passed_on() -> None:
 
 async def test_a_topic_that_is_deleted_meanwhile_stops_its_compaction() -> None:
     async with stage() as it:
-        it.offload.held = True
-        await it.create_compacted()
-        await it.put(*OVERWRITTEN)
-        await until(lambda: it.offload.begun == 1)
+        await it.begin_compaction()
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
         answer = await it.client.ask(request, DeleteTopicsResponse, 6)
         assert answer.responses[0].error_code == 0
@@ -260,10 +265,7 @@ async def test_a_topic_that_is_deleted_meanwhile_stops_its_compaction() -> None:
 
 async def test_a_policy_without_compaction_stops_it() -> None:
     async with stage() as it:
-        it.offload.held = True
-        await it.create_compacted()
-        await it.put(*OVERWRITTEN)
-        await until(lambda: it.offload.begun == 1)
+        await it.begin_compaction()
         await it.alter(cleanup_policy="delete")
         await until(lambda: it.offload.stopped == 1)
         assert len(it.keys()) == 5
@@ -271,20 +273,14 @@ async def test_a_policy_without_compaction_stops_it() -> None:
 
 async def test_a_node_that_stops_does_not_wait_for_a_compaction() -> None:
     async with stage() as it:
-        it.offload.held = True
-        await it.create_compacted()
-        await it.put(*OVERWRITTEN)
-        await until(lambda: it.offload.begun == 1)
+        await it.begin_compaction()
     assert it.offload.stopped == 1
     assert not [path for path in it.disk.files() if path.endswith((".cleaned", ".swap"))]
 
 
 async def test_a_log_that_was_cut_in_the_middle_of_its_compaction_keeps_what_it_has() -> None:
     async with stage() as it:
-        it.offload.held = True
-        await it.create_compacted()
-        await it.put(*OVERWRITTEN)
-        await until(lambda: it.offload.begun == 1)
+        await it.begin_compaction()
         it.log.truncate_to(2)
         it.offload.release()
         await asyncio.sleep(0.05)
@@ -294,10 +290,7 @@ async def test_a_log_that_was_cut_in_the_middle_of_its_compaction_keeps_what_it_
 
 async def test_a_log_that_cannot_be_read_is_left_alone_and_counted() -> None:
     async with stage() as it:
-        it.offload.held = True
-        await it.create_compacted()
-        await it.put(*OVERWRITTEN)
-        await until(lambda: it.offload.begun == 1)
+        await it.begin_compaction()
         it.disk.open("/data/t-0/00000000000000000001.log").write(100, b"\xff\xff")
         it.offload.held = False
         it.offload.release()
@@ -310,10 +303,7 @@ async def test_a_log_that_cannot_be_read_is_left_alone_and_counted() -> None:
 
 async def test_a_disk_that_fails_under_a_compaction_takes_its_directory_offline() -> None:
     async with stage(log_dirs="/data,/other", metadata_log_dir="/other") as it:
-        it.offload.held = True
-        await it.create_compacted()
-        await it.put(*OVERWRITTEN)
-        await until(lambda: it.offload.begun == 1)
+        await it.begin_compaction()
         log = it.log
         it.offload.fail(DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "cannot write"))
         await until(lambda: log.offline)

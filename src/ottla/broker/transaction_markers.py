@@ -117,6 +117,10 @@ def _code_of(written: Promise[None]) -> ErrorCode:
 
 def _append(services: Services, marker: Marker, partition: HostedPartition) -> int:
     """Where the log ends with it (exclusive)."""
+    if marker.producer_id < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A marker ends the transaction of a producer.")
+    if marker.producer_epoch < 0:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
     batch = end_txn_batch(
         commit=marker.commit,
         coordinator_epoch=marker.coordinator_epoch,

@@ -4,8 +4,8 @@ Without that, a batch that comes late would open a transaction of which no coord
 Older clients have told the coordinator of the partition, which is verified here; newer ones leave it to us to add it.
 In between the partition holds a guard (`log/producers`), so that the answer is of no use after the transaction's end.
 
-Owns the questions under way. A node is asked one thing at a time: what comes up meanwhile goes into its next request,
-with all partitions of one transaction together. Driven by Produce, and by whoever writes a group's offsets.
+Owns the questions under way. Another node is asked one thing at a time: what comes up meanwhile goes into its next
+request, with all partitions of one transaction together. Driven by Produce, and by whoever writes a group's offsets.
 """
 
 from __future__ import annotations
@@ -268,6 +268,10 @@ class TransactionVerification:
         line = self._line_to_coordinator(claim.transactional_id)
         if line is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if line.peer is None:
+            # There is no request to share, and nothing to wait for.
+            self._services.spawn(self._ask_node(line, {claim.transactional_id: [question]}))
+            return ErrorCode.NONE
         before = line.waiting.get(claim.transactional_id)
         if before is None:
             line.waiting[claim.transactional_id] = [question]

@@ -19,6 +19,7 @@ from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.coordinator.timeline import Timeline
 from ottla.errors import ErrorCode
 from ottla.metadata.images import MetadataImage
+from ottla.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
 from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 
 
@@ -93,6 +94,8 @@ class GroupShard:
             self.offsets.replay(record, producer_id, producer_epoch)
         else:
             self.consumer.replay(record, producer_id, producer_epoch)
+            if record.value is None and isinstance(key, ConsumerGroupMetadataKey):
+                self.offsets.on_group_tombstone(key.group_id)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
         self.offsets.replay_marker(producer_id, producer_epoch, commit)

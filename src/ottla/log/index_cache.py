@@ -72,7 +72,7 @@ class IndexCache:
         known = self._of(segment)
         if known.aborted is not None:
             return known.aborted
-        aborted = segment.load_aborted()
+        aborted = segment.load_aborted() or []
         self._keep(segment, known._replace(aborted=aborted))
         return aborted
 

@@ -224,9 +224,7 @@ class ProducerStates:
         """
         if origin is AppendOrigin.REPLICATION:
             return
-        entry = self.entries.get(header.producer_id)
-        if entry is None:
-            return
+        entry = self.entries.get(header.producer_id) or ProducerEntry(header.producer_id)
         late = (
             transaction_version >= 2
             and header.producer_epoch == entry.epoch != MAX_EPOCH

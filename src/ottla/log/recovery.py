@@ -13,7 +13,7 @@ import logging
 from bisect import bisect_left
 from random import Random
 
-from ottla.log import files, offset_index, scan, time_index
+from ottla.log import files, offset_index, scan, time_index, txn_index
 from ottla.log.checkpoints import decode_epochs, decode_partition_metadata
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
@@ -87,8 +87,8 @@ class _Loader:
         """Was anything cut off the batches?"""
         self.recovery_point = 0
         self.gaps_until = 0
-        """Below it a segment may end before the next begins: Apache Kafka's compaction leaves such gaps, ours does not.
-        Beyond it, one tells that a segment is lost."""
+        """Below it a segment may end before the next begins, for compaction leaves gaps. Beyond it, one tells that a
+        segment is lost."""
         self.cut_bytes = 0
         """How much, but for what was preallocated and never written."""
 
@@ -121,7 +121,7 @@ class _Loader:
         entries = decode_epochs(epochs_file) if epochs_file is not None else None
         self.epochs = LeaderEpochCache(entries or ())
 
-        hole = self._find_hole() if has_copies and not self.config.compact else None
+        hole = self._find_hole() if has_copies else None
         if hole is not None:
             _log.error(
                 "%s: the file of offset %d lost its end, so what follows is copied from another replica",
@@ -218,7 +218,8 @@ class _Loader:
             end = segment.base_offset
             for _, header in scan.headers(segment.file, 0 if index is None else index.last_position, segment.size):
                 end = header.next_offset
-            if end != self.segments[slot + 1].base_offset:
+            following = self.segments[slot + 1].base_offset
+            if end != following and following > self.gaps_until:
                 return slot
         return None
 
@@ -227,7 +228,8 @@ class _Loader:
     def _trust(self) -> int:
         """Look only at what is missing or cannot be right; returns the log's end."""
         active = self.segments[-1]
-        active.aborted = active.load_aborted()
+        aborted = active.load_aborted()
+        active.aborted = self._rebuild_txn_index(active) if aborted is None else aborted
         active.offsets = active.load_offset_index()
         active.times = active.load_time_index()
         end = self._find_end(active)
@@ -244,6 +246,8 @@ class _Loader:
         for segment in self.segments[:unsealed_from]:
             if not self._has_sound_indexes(segment, present):
                 self._rebuild_index_files(segment)
+            if files.file_name(segment.base_offset, files.TXN_INDEX) in present and segment.load_aborted() is None:
+                self._rebuild_txn_index(segment)
 
     def _has_sound_indexes(self, segment: Segment, present: set[str]) -> bool:
         base = segment.base_offset
@@ -266,6 +270,20 @@ class _Loader:
         # Atomically: no recovery reads this segment again, so that half an index would stay one.
         self.disk.write_atomically(segment.path(files.OFFSET_INDEX), offsets.encode())
         self.disk.write_atomically(segment.path(files.TIME_INDEX), times.encode())
+
+    def _rebuild_txn_index(self, segment: Segment) -> list[AbortedTxn]:
+        """A reader of committed records who is not told what was aborted takes it for good."""
+        _log.warning("%s: built the transaction index of %s anew", self.topic_partition, segment.path(files.LOG))
+        segments, producers = Segments(self.segments, self.cache), ProducerStates()
+        replay_producers(segments, producers, self.snapshots, segment.base_offset, 0)
+        aborted: list[AbortedTxn] = []
+        for position, header in scan.headers(segment.file, 0, segment.size, 1 << 20):
+            batch = segment.file.read(position, header.size) if header.is_control else b""
+            entry = apply_to_producers(producers, header, memoryview(batch))
+            if entry is not None:
+                aborted.append(entry)
+        self.disk.write_atomically(segment.path(files.TXN_INDEX), txn_index.encode(aborted))
+        return aborted
 
     def _find_end(self, active: Segment) -> int | None:
         """Where the last batch ends, and what the index leaves out; None if the index is wrong."""
@@ -519,7 +537,7 @@ def settle_leftovers(disk: Disk, directory: str) -> list[str]:
 
 
 def _swapped_range(disk: Disk, directory: str, swaps: list[str]) -> tuple[int, int]:
-    """From the first base of the swapped segments to the end of the last."""
+    """From the first base of the swapped segments to the end of the last, which has one even if it is empty."""
     low, high = 1 << 63, -1
     for name in swaps:
         offset = files.offset_of(name)
@@ -532,5 +550,5 @@ def _swapped_range(disk: Disk, directory: str, swaps: list[str]) -> tuple[int, i
                 end = header.next_offset
         finally:
             file.close()
-        low, high = min(low, offset), max(high, end)
+        low, high = min(low, offset), max(high, end, offset + 1)
     return low, high

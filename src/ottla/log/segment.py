@@ -205,14 +205,14 @@ class Segment:
     def aborted_transactions(self, cache: IndexCache) -> list[AbortedTxn]:
         return self.aborted if self.aborted is not None else cache.aborted(self)
 
-    def load_aborted(self) -> list[AbortedTxn]:
-        """From the disk."""
+    def load_aborted(self) -> list[AbortedTxn] | None:
+        """From the disk; None if the file makes no sense. That it is missing is no mistake: most segments have none."""
         try:
             data = self._disk.read_file(self.path(files.TXN_INDEX))
         except FileNotFoundError:
             self.aborted = []
             return self.aborted
-        return txn_index.decode(data, self.base_offset) or []
+        return txn_index.decode(data, self.base_offset)
 
     # Loading and building indexes.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from ottla.config.node import NodeConfig
@@ -203,8 +204,16 @@ class Acting:
         self.offsets = self.shard.offsets
         timeline = self.shard.timeline
         timeline.loading = True
-        for entry in self.log:
-            self._apply(entry)
+        left = self.log
+        while left:
+            plain = list(takewhile(lambda entry: entry.key is not None and entry.producer_id == NOBODY, left))
+            base_offset = left[0].offset
+            taken = self.offsets.load(
+                base_offset, [(entry.offset - base_offset, entry.key, entry.value) for entry in plain]
+            )
+            if not taken:
+                self._apply(left[0])
+            left = left[taken or 1 :]
         timeline.loading = False
         self.timers: dict[tuple[str, ...], int] = {}
         self.end = self.log[-1].offset + 1 if self.log else 0

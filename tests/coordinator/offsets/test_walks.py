@@ -138,7 +138,9 @@ class Walk:
 
     def expire(self) -> None:
         self.acting.now_ms += self.random.choice((0, 0, 4, 12)) * MINUTE_MS
+        before = staged(self.acting.log)
         self.acting.expire()
+        assert staged(self.acting.log) == before, "C12: what a transaction has staged does not expire"
 
     def join_or_leave(self) -> None:
         """A group with members, whose offsets do not expire; later it is empty, and may be deleted."""
@@ -172,6 +174,13 @@ class Walk:
         acting = self.acting
         committed = self.committed_log()
         assert acting.everything() == in_force(committed)
+        one_by_one = {
+            (group_id, *partition): answer
+            for group_id in GROUPS
+            for partition, answer in acting.fetch(group_id, *PARTITIONS).items()
+            if answer != -1
+        }
+        assert one_by_one == in_force(committed)
         expected: dict[Place, int | ErrorCode] = dict(in_force(acting.log))
         for place in staged(acting.log):
             expected[place] = ErrorCode.UNSTABLE_OFFSET_COMMIT

@@ -63,6 +63,7 @@ class Dialogue:
                         id_expiration_ms=command.integer("expiration", 604_800_000),
                     ),
                 )
+                self._told, self._sent = 0, []
                 return ["leads"]
             case "hold":
                 self._holding = True

@@ -24,12 +24,12 @@ _NO_PROTOCOL_FROM = 7
 def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Promise[JoinGroupResponse]:
     error = _refusal(context, request)
     if error:
-        return _for_version(context, JoinGroupResponse(error_code=error, member_id=request.member_id))
+        return _refused(context, error, request.member_id)
     if context.api_version < _REBALANCE_TIMEOUT_FROM:
         request.rebalance_timeout_ms = request.session_timeout_ms
     return context.services.groups.write_waiting(request.group_id, partial(_join, context, request)).then(
         partial(_for_version, context),
-        lambda refused: _for_version(context, JoinGroupResponse(error_code=refused.code)),
+        lambda refused: _refused(context, refused.code, ""),
     )
 
 
@@ -58,6 +58,10 @@ def _join(
         token=token,
     )
     return by_kind.join(shard, request, joiner, now_ms)
+
+
+def _refused(context: Context, error: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return _for_version(context, JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id))
 
 
 def _for_version(context: Context, response: JoinGroupResponse) -> JoinGroupResponse:

@@ -52,6 +52,7 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard]:
         load_bytes=config.get_int("offsets.load.buffer.size"),
         compression=_compression(config.get_int("offsets.topic.compression.codec")),
     )
+    runtime.load_plainly = lambda shard, base_offset, records: shard.offsets.load(base_offset, records)
     services.replicas.leaderships[GROUP_TOPIC] = runtime
     return runtime
 

@@ -117,7 +117,12 @@ async def _replay_batch(
     if header.is_transactional:
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
     decode, replay, base_offset = runtime.kinds.decode, shard.replay, header.base_offset
-    for replayed, (offset_delta, key, value) in enumerate(keys_and_values(batch, header), 1):
+    records = keys_and_values(batch, header)
+    if timeline.loading and not header.is_transactional:
+        taken = runtime.load_plainly(shard, base_offset, records)
+        if taken:
+            records = records[taken:]
+    for replayed, (offset_delta, key, value) in enumerate(records, 1):
         if key is None:
             raise Malformed(f"the record at offset {base_offset + offset_delta} has no key")
         record = decode(key, value)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.images import MetadataImage
 
+KeyValueAt = tuple[int, bytes | None, bytes | None]
 S = TypeVar("S", bound=Shard)
 R = TypeVar("R")
 
@@ -62,6 +63,9 @@ class CoordinatorRuntime(Generic[S]):
         self.compression = compression
         self.carry_out: Callable[[int, int, Effect], None] = _nobody
         """Takes partition, leader epoch and an effect of the shard's own kind, once that is committed."""
+        self.load_plainly: Callable[[S, int, list[KeyValueAt]], int] = lambda shard, base_offset, records: 0
+        """Replays the first of a batch's records, while loading, as far as the shard has a quick way with them; takes
+        the batch's first offset, and for each record its distance from there, its key and its value."""
         self.on_unloaded: Callable[[int], None] = lambda partition: None
         """Is told of each partition whose leadership is lost."""
         self._served: dict[int, ServedShard[S]] = {}

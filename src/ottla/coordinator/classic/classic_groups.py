@@ -38,6 +38,7 @@ from ottla.coordinator.classic.rebalance import (
     prepare_rebalance,
     rebalance_or_complete_join,
     refuse_syncs,
+    refused_join,
     synced,
 )
 from ottla.coordinator.classic.records import generation_record, group_from, new_group_record
@@ -162,13 +163,13 @@ class ClassicGroups:
         is_new_group = group is None
         if group is None:
             if not is_unknown:
-                return Outcome(response=_refused_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return Outcome(response=refused_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             group = self._live[request.group_id] = ClassicGroup(group_id=request.group_id, state_timestamp_ms=now_ms)
         if not self._has_room(group, request.member_id):
             self._forget(group, request.member_id, turn)
-            response: JoinGroupResponse | None = _refused_join(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
+            response: JoinGroupResponse | None = refused_join(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
         elif not group.supports(request.protocol_type, (protocol.name for protocol in request.protocols)):
-            response = _refused_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            response = refused_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif is_unknown:
             response = self._join_new(group, request, joiner, turn)
         else:
@@ -270,7 +271,7 @@ class ClassicGroups:
         if joiner.api_version >= _MEMBER_ID_REQUIRED_FROM:
             group.pending_members.add(member_id)
             turn.set_timer(group.session_key(member_id), request.session_timeout_ms)
-            return _refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            return refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         self._add(group, member_id, request, joiner, turn)
         return None
 
@@ -280,13 +281,13 @@ class ClassicGroups:
         if request.member_id in group.pending_members:
             if request.group_instance_id is not None:
                 # An id is given out to dynamic members only; Kafka has no better name for who mixes the two.
-                return _refused_join(ErrorCode.UNKNOWN_SERVER_ERROR, NO_MEMBER_ID)
+                return refused_join(ErrorCode.UNKNOWN_SERVER_ERROR, NO_MEMBER_ID)
             self._add(group, request.member_id, request, joiner, turn)
             return None
         try:
             group.check_member(request.member_id, request.group_instance_id)
         except KafkaError as error:
-            return _refused_join(error.code, request.member_id, None)
+            return refused_join(error.code, request.member_id)
         member = group.members[request.member_id]
         protocols = _protocols(request)
         is_unchanged = member.protocols == protocols
@@ -325,7 +326,7 @@ class ClassicGroups:
         earlier = group.park_join(member, token)
         if earlier is not None:
             # The client has asked again, by another connection; whoever still listens to the first shall not hang.
-            turn.answer(earlier, _refused_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            turn.answer(earlier, refused_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
     def _replace(
         self, group: ClassicGroup, old_id: str, new_id: str, request: JoinGroupRequest, joiner: Joiner, turn: Turn
@@ -367,7 +368,7 @@ class ClassicGroups:
     def _fence(self, group: ClassicGroup, member: Member, turn: Turn) -> None:
         token = group.take_join(member)
         if token is not None:
-            turn.answer(token, _refused_join(ErrorCode.FENCED_INSTANCE_ID, member.member_id, None))
+            turn.answer(token, refused_join(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
         token, member.awaiting_sync = member.awaiting_sync, None
         if token is not None:
             turn.answer(token, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
@@ -553,7 +554,7 @@ class ClassicGroups:
         current = group.members[group.static_members[tag.instance_id]]
         token = group.take_join(current)
         if token is not None:
-            turn.answer(token, _refused_join(error, NO_MEMBER_ID))
+            turn.answer(token, refused_join(error, NO_MEMBER_ID))
         if all(current.member_id != member.member_id for member in self._stored[tag.group_id].members):
             group.update(current, tag.old_protocols, tag.old_rebalance_timeout_ms, tag.old_session_timeout_ms)
             expect_heartbeat(group, group.replace_static(current.member_id, tag.old_id), turn)
@@ -569,7 +570,7 @@ class ClassicGroups:
         for member in group.members.values():
             token = group.take_join(member)
             if token is not None:
-                turn.answer(token, _refused_join(error, member.member_id))
+                turn.answer(token, refused_join(error, member.member_id))
             token, member.awaiting_sync = member.awaiting_sync, None
             if token is not None:
                 turn.answer(token, SyncGroupResponse(error_code=error))
@@ -586,10 +587,6 @@ def _protocols(request: JoinGroupRequest) -> Protocols:
     for protocol in request.protocols:
         first.setdefault(protocol.name, protocol.metadata)
     return tuple(first.items())
-
-
-def _refused_join(error: ErrorCode, member_id: str, protocol_name: str | None = "") -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=error, protocol_name=protocol_name, member_id=member_id)
 
 
 def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:

@@ -24,6 +24,9 @@ from ottla.wire.messages.sync_group_response import SyncGroupResponse
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member's JoinGroup waits no longer: it may be one of many retries of a client that has gone."""
 
+_RETRY_MS_MIN = 1_000
+"""Members without patience shall not keep us busy."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicConfig:
@@ -64,7 +67,8 @@ def prepare_rebalance(group: ClassicGroup, config: ClassicConfig, turn: Turn) ->
         group.initial_delay_ms = config.initial_rebalance_delay_ms
         group.initial_remaining_ms = max(group.rebalance_timeout_ms - config.initial_rebalance_delay_ms, 0)
         turn.set_timer(group.join_key, group.initial_delay_ms)
-    elif group.all_joined:
+    elif group.all_joined or not group.rebalance_timeout_ms:
+        # Without members nobody gives those time who have an id and have not joined yet.
         complete_join(group, turn)
     else:
         turn.set_timer(group.join_key, group.rebalance_timeout_ms)
@@ -98,7 +102,7 @@ def complete_join(group: ClassicGroup, turn: Turn) -> None:
             turn.cancel_timer(group.session_key(member.member_id))
     if group.members and not group.elect_joined_leader():
         # Only static members are left, and none of them came: until their sessions end there is nobody to go on with.
-        turn.set_timer(group.join_key, group.rebalance_timeout_ms)
+        turn.set_timer(group.join_key, max(group.rebalance_timeout_ms, _RETRY_MS_MIN))
         return
     group.begin_generation(turn.now_ms)
     if group.state is GroupState.EMPTY:
@@ -125,6 +129,10 @@ def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
         member_id=member.member_id,
         members=group.described_to_leader() if group.leader_id == member.member_id else [],
     )
+
+
+def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
 
 
 # The sync phase.
@@ -179,7 +187,7 @@ def answer_gone(group: ClassicGroup, member: Member, turn: Turn) -> None:
     """A member is removed while its JoinGroup waits. If its client still lives, it joins anew."""
     token = group.take_join(member)
     if token is not None:
-        turn.answer(token, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=NO_MEMBER_ID))
+        turn.answer(token, refused_join(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID))
     token, member.awaiting_sync = member.awaiting_sync, None
     if token is not None:
         turn.answer(token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))

@@ -16,7 +16,7 @@ from ottla.coordinator.consumer.embedded import (
     version_of,
     write_assignment,
 )
-from ottla.coordinator.consumer.engine import Aim, Engine, RegexChange
+from ottla.coordinator.consumer.engine import Aim, Basis, Engine, RegexChange
 from ottla.coordinator.consumer.group import CONSUMER_PROTOCOL, ConsumerGroup
 from ottla.coordinator.consumer.heartbeat import Sender
 from ottla.coordinator.consumer.member import Member, MemberState
@@ -72,7 +72,7 @@ def join(
     if changed or engine.needs_refresh(group):
         basis = engine.refresh(group, before, after, changed, turn)
     else:
-        basis = engine.basis(group)
+        basis = Basis(group.epochs.group, None)
     owned = owned_partitions(subscription, engine.image)
     if downgrade and replaced is not None:
         rebalance = group.epochs.assignment < basis.group_epoch

@@ -14,11 +14,10 @@ from ottla.coordinator.consumer.embedded import (
     write_assignment,
 )
 from ottla.coordinator.consumer.group import CONSUMER_PROTOCOL, ConsumerGroup
-from ottla.coordinator.consumer.hash_order import HashOrder
+from ottla.coordinator.consumer.hash_order import HashOrder, name_hash
 from ottla.coordinator.consumer.member import Member
 from ottla.coordinator.consumer.metadata_hash import TopicHashes
 from ottla.coordinator.consumer.settings import Settings
-from ottla.coordinator.java_hash import java_hash
 from ottla.coordinator.stored import StoredRecord
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.metadata.images import MetadataImage
@@ -189,4 +188,4 @@ def _vote(members: Iterable[Member]) -> str:
     for names in known:
         favourite = next(name for name in names if name in common)
         votes[favourite] = votes.get(favourite, 0) + 1
-    return max(HashOrder(java_hash, votes), key=votes.__getitem__)
+    return max(HashOrder(name_hash, votes), key=votes.__getitem__)

@@ -50,7 +50,8 @@ class Basis(NamedTuple):
     """What a target is to be worked out for."""
 
     group_epoch: int
-    homogeneous: bool
+    homogeneous: bool | None
+    """None: as the group has it."""
 
 
 class Aim(NamedTuple):
@@ -238,12 +239,6 @@ class Engine:
             turn.records.append(records.no_partition_metadata(group.group_id))
         return Basis(epoch, homogeneous)
 
-    def basis(self, group: ConsumerGroup) -> Basis:
-        homogeneous = is_homogeneous(
-            dict(group.subscribers.items()), dict(group.regex_members.items()), len(group.members)
-        )
-        return Basis(group.epochs.group, homogeneous)
-
     # 2. The target.
 
     def aim(self, group: ConsumerGroup, before: Member, after: Member, basis: Basis, turn: Turn) -> Aim:
@@ -262,7 +257,7 @@ class Engine:
             after,
             epoch=basis.group_epoch,
             assignor=ASSIGNORS[name],
-            homogeneous=basis.homogeneous,
+            homogeneous=group.is_homogeneous() if basis.homogeneous is None else basis.homogeneous,
             image=self.image,
             now_ms=turn.now_ms,
         )

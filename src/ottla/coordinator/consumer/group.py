@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from ottla.coordinator.consumer import records
 from ottla.coordinator.consumer.assignors import Assignment
-from ottla.coordinator.consumer.hash_order import HashOrder
+from ottla.coordinator.consumer.hash_order import HashOrder, name_hash
 from ottla.coordinator.consumer.member import Held, Member, MemberState
 from ottla.coordinator.consumer.resolved import NEVER_RESOLVED, ResolvedRegex
 from ottla.coordinator.groups import GroupKind, PartitionCheck
-from ottla.coordinator.java_hash import java_hash
 from ottla.coordinator.outcome import AnyEffect
 from ottla.coordinator.stored import StoredRecord
 from ottla.coordinator.timeline import Timeline, TimelineMap
@@ -160,6 +159,9 @@ class ConsumerGroup:
         if epochs.group > epochs.assignment:
             return "Assigning"
         return "Stable" if all(member.is_reconciled(epochs.assignment) for member in members) else "Reconciling"
+
+    def is_homogeneous(self) -> bool:
+        return is_homogeneous(dict(self.subscribers.items()), dict(self.regex_members.items()), len(self.members))
 
     def any_regex(self) -> ResolvedRegex | None:
         """All are resolved together, so that any of them tells when."""
@@ -420,4 +422,4 @@ def _assignors(members: Iterable[Member]) -> dict[str, int]:
 
 def _most(counts: dict[str, int]) -> str | None:
     """The name with the highest count; of two, the one that Java's HashMap gives first."""
-    return max(HashOrder(java_hash, counts), key=counts.__getitem__, default=None)
+    return max(HashOrder(name_hash, counts), key=counts.__getitem__, default=None)

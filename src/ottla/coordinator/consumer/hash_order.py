@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from ottla.coordinator.java_hash import java_hash
@@ -36,6 +37,12 @@ def int_hash(value: int) -> int:
     return value
 
 
+@lru_cache(maxsize=65_536)
+def name_hash(name: str) -> int:
+    """`String.hashCode`, remembered: a group's names come again with every target."""
+    return java_hash(name)
+
+
 def capacity_for(keys: int) -> int:
     """The table that a HashMap makes for so many keys at once: `new HashMap<>(keys)`."""
     return 1 if keys <= 1 else 1 << (keys - 1).bit_length()
@@ -49,14 +56,12 @@ def capacity_to_copy(keys: int) -> int:
 class HashOrder(Generic[K]):
     """A set that is gone through as Java would go through a HashSet, or a HashMap's keys."""
 
-    __slots__ = ("_buckets", "_capacity", "_hash_of", "_hashes")
+    __slots__ = ("_capacity", "_hash_of", "_hashes")
 
     def __init__(self, hash_of: Callable[[K], int], keys: Iterable[K] = (), *, capacity: int = _CAPACITY) -> None:
         self._hash_of = hash_of
         self._capacity = capacity
         self._hashes: dict[K, int] = {}
-        self._buckets: dict[int, int] = {}
-        """How many keys each bucket has, while the table is too small for trees."""
         for key in keys:
             self.add(key)
 
@@ -74,43 +79,39 @@ class HashOrder(Generic[K]):
         if key not in self._hashes:
             self._insert(key)
             if len(self._hashes) > 0.75 * self._capacity:
-                self._resize()
+                self._capacity *= 2
 
     def add_if_absent(self, key: K) -> None:
         """As `computeIfAbsent`, which makes room before it looks, whether it inserts or not, and puts a key before the
         others of its bucket."""
         if len(self._hashes) > 0.75 * self._capacity:
-            self._resize()
+            self._capacity *= 2
         if key not in self._hashes:
             self._insert(key)
             self._hashes = {key: self._hashes.pop(key), **self._hashes}
 
     def discard(self, key: K) -> None:
-        hashed = self._hashes.pop(key, None)
-        if hashed is not None and self._capacity < _TREES_FROM:
-            self._buckets[hashed & self._capacity - 1] -= 1
-
-    def copy(self) -> HashOrder[K]:
-        """`new HashSet<>(this)`."""
-        return HashOrder(self._hash_of, self, capacity=capacity_to_copy(len(self)))
+        self._hashes.pop(key, None)
 
     def _insert(self, key: K) -> None:
         hashed = self._hash_of(key) & 0xFFFFFFFF
         hashed ^= hashed >> 16
-        self._hashes[key] = hashed
-        if self._capacity < _TREES_FROM:
-            bucket = hashed & self._capacity - 1
-            self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
-            if self._buckets[bucket] > _BUCKET_KEYS_MAX:
-                self._resize()
+        hashes = self._hashes
+        hashes[key] = hashed
+        if len(hashes) > _BUCKET_KEYS_MAX and self._capacity < _TREES_FROM:
+            # A bucket that is too full makes a small table grow.
+            mask = self._capacity - 1
+            if sum((other ^ hashed) & mask == 0 for other in hashes.values()) > _BUCKET_KEYS_MAX:
+                self._capacity *= 2
 
-    def _resize(self) -> None:
-        self._capacity *= 2
-        self._buckets = {}
-        if self._capacity < _TREES_FROM:
-            for hashed in self._hashes.values():
-                bucket = hashed & self._capacity - 1
-                self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+
+def int_order(values: Sequence[int]) -> Sequence[int]:
+    """How `new HashSet<>(values)` is gone through."""
+    capacity = capacity_to_copy(len(values))
+    if len(values) > _BUCKET_KEYS_MAX and capacity < _TREES_FROM:
+        return list(HashOrder(int_hash, values, capacity=capacity))
+    mask = capacity - 1
+    return sorted(values, key=lambda value: (value ^ value >> 16) & mask)
 
 
 def timeline_order(names: Sequence[str]) -> list[str]:
@@ -122,5 +123,5 @@ def timeline_order(names: Sequence[str]) -> list[str]:
     shift = 65 - capacity.bit_length()
     slots: dict[int, list[str]] = {}
     for name in names:
-        slots.setdefault((java_hash(name) * _FIBONACCI & _M64) >> shift, []).append(name)
+        slots.setdefault((name_hash(name) * _FIBONACCI & _M64) >> shift, []).append(name)
     return [name for slot in sorted(slots) for name in reversed(slots[slot])]

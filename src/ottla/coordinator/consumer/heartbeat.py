@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ottla.coordinator.consumer import records
 from ottla.coordinator.consumer.checks import check_epoch, check_not_fenced, known_static
-from ottla.coordinator.consumer.engine import Engine, RegexChange
+from ottla.coordinator.consumer.engine import Basis, Engine, RegexChange
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.member import (
     JOINING_EPOCH,
@@ -67,7 +67,7 @@ def _stay(
     if epoch_rises or engine.needs_refresh(group):
         basis = engine.refresh(group, before, after, epoch_rises, turn)
     else:
-        basis = engine.basis(group)
+        basis = Basis(group.epochs.group, None)
     aim = engine.aim(group, before, after, basis, turn)
     after = engine.reconcile(
         group,

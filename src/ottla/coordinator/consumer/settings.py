@@ -27,7 +27,7 @@ class GroupSettings(NamedTuple):
 def assignor_names(config: NodeConfig) -> list[str]:
     """Those that members may ask for; the first is for those that ask for none."""
     names = [_CLASSES.get(name, name) for name in config.get_list("group.consumer.assignors")]
-    return [name for name in names if name in ASSIGNORS]
+    return [name for name in names if name in ASSIGNORS] or list(ASSIGNORS)  # Java classes of one's own are not ours.
 
 
 class Settings:

@@ -9,9 +9,8 @@ from ottla.coordinator.consumer import records
 from ottla.coordinator.consumer.assignors import Assignment, Assignor, GroupSpec, MemberSpec
 from ottla.coordinator.consumer.assignors.spec import same
 from ottla.coordinator.consumer.group import ConsumerGroup
-from ottla.coordinator.consumer.hash_order import HashOrder, capacity_to_copy, timeline_order
+from ottla.coordinator.consumer.hash_order import HashOrder, capacity_to_copy, name_hash, timeline_order
 from ottla.coordinator.consumer.member import Member
-from ottla.coordinator.java_hash import java_hash
 from ottla.coordinator.stored import StoredRecord
 from ottla.metadata.images import MetadataImage
 from ottla.model import Uuid
@@ -62,8 +61,8 @@ def _specs(group: ConsumerGroup, updated: Member, image: MetadataImage) -> Mappi
     changes = [updated.member_id]
     if replaced is not None and replaced != updated.member_id:
         changes.append(replaced)
-    order = HashOrder(java_hash, timeline_order(list(group.members)))
-    for member_id in HashOrder(java_hash, changes):
+    order = HashOrder(name_hash, timeline_order(list(group.members)))
+    for member_id in HashOrder(name_hash, changes):
         if member_id == updated.member_id:
             order.add(member_id)
         else:
@@ -104,4 +103,4 @@ def _names(group: ConsumerGroup, member: Member) -> list[str]:
 
 def _in_order(names: Iterable[str]) -> list[str]:
     ordered = sorted(names)
-    return list(HashOrder(java_hash, ordered, capacity=capacity_to_copy(len(ordered))))
+    return list(HashOrder(name_hash, ordered, capacity=capacity_to_copy(len(ordered))))

@@ -26,6 +26,8 @@ _I64 = Struct(">q")
 _TIMES = Struct(">qq")
 
 _KIND = 1
+OFFSET_KIND = _I16.pack(_KIND)
+"""What the key of a committed offset begins with."""
 _VERSION = 4
 _VERSION_WITH_EXPIRY = 1
 _METADATA_AT = _VALUE_BEGIN.size
@@ -34,6 +36,8 @@ _TOPIC_ID_TAG = b"\x01\x00\x10"
 _NO_TAGS = b"\x00"
 _NO_METADATA = b"\x01"
 _PLAIN_BEGIN = _I16.pack(_VERSION)
+_PLAIN_SIZES = (_METADATA_AT + 10, _METADATA_AT + 28)
+"""Of a value without metadata: without a topic's id, and with one."""
 
 
 class CommittedOffset(NamedTuple):
@@ -138,5 +142,11 @@ def decode_value(value: bytes) -> CommittedOffset:
 
 
 def is_known(value: bytes) -> bool:
-    """Is the value of a version that this release reads?"""
-    return len(value) >= 2 and value[0] == 0 and value[1] <= _VERSION
+    """Is the value of a version that this release reads? If it is, and cannot be read, `Malformed` is raised: what was
+    let in once is read without fear later."""
+    if len(value) in _PLAIN_SIZES and value[:2] == _PLAIN_BEGIN and value[_METADATA_AT] == 1:
+        return True
+    if len(value) >= 2 and _I16.unpack_from(value)[0] not in OffsetCommitValue.VERSIONS:
+        return False
+    decode_value(value)
+    return True

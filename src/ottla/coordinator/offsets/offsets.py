@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ottla.coordinator.groups import Group, Shared
 from ottla.coordinator.offsets import deletion, fetches
@@ -81,6 +81,9 @@ class Offsets:
     def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None:
         assert type(record) is EncodedRecord, "offsets are not decoded on their way here"
         self.state.replay(record, producer_id)
+
+    def load(self, base_offset: int, records: Sequence[tuple[int, bytes | None, bytes | None]]) -> int:
+        return self.state.load(base_offset, records)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
         self.state.replay_marker(producer_id, commit)

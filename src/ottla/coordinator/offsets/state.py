@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import cast
 
-from ottla.coordinator.offsets.codec import decode_key, is_known
+from ottla.coordinator.offsets.codec import OFFSET_KIND, decode_key, is_known
 from ottla.coordinator.offsets.table import OffsetTable, Partitions, Place, keep, record_offset_of
 from ottla.coordinator.stored import EncodedRecord
 from ottla.coordinator.timeline import Timeline, TimelineMap
 
 _NOBODY: frozenset[int] = frozenset()
+_PARTITION = Struct(">i").unpack_from
 _PARTITION_BYTES = 4
 
 
 class OffsetState:
     """Invariant: a producer is in `_open` for a group exactly while its table in `_staged` names that group."""
 
-    __slots__ = ("_last_partitions", "_last_prefix", "_open", "_staged", "_timeline", "table")
+    __slots__ = ("_open", "_staged", "_timeline", "table")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -26,9 +28,6 @@ class OffsetState:
         """By producer id. A marker takes the whole table away; to undo that is to put it back."""
         self._open: TimelineMap[str, frozenset[int]] = TimelineMap(timeline)
         """The producers that have staged offsets of a group."""
-        self._last_prefix = b""
-        self._last_partitions: Partitions = {}
-        """Where the last record that was loaded went: the next is likely of the same group and topic."""
 
     # Staged offsets.
 
@@ -71,9 +70,6 @@ class OffsetState:
         if place is None:
             if value is not None and not is_known(value):
                 return  # Written by a release from the future: stepped over, as kinds that are not known are.
-            if self._timeline.loading and value is not None and producer_id < 0:
-                self._load(key, value)
-                return
             place = decode_key(key)
         if value is None:
             self._remove(*place)
@@ -112,18 +108,28 @@ class OffsetState:
             if in_force is None or record_offset_of(kept) > record_offset_of(in_force):
                 table.put((group_id, topic, partition), kept)
 
-    def _load(self, key: bytes, value: bytes) -> None:
-        """As `replay` of a plain offset, for a million of them."""
-        prefix = key[:-_PARTITION_BYTES]
-        if prefix != self._last_prefix:
-            group_id, topic, _ = decode_key(key)
-            self._last_partitions = self.table.partitions_to_fill(group_id, topic)
-            self._last_prefix = prefix
-        partition = int.from_bytes(key[-_PARTITION_BYTES:], "big", signed=True)
-        self._last_partitions[partition] = keep(self._timeline.offset, value)
+    def load(self, base_offset: int, records: Sequence[tuple[int, bytes | None, bytes | None]]) -> int:
+        """As `replay`, while loading, of the first of `records`, as far as they are plain offsets; how many these were.
+
+        Each record is its offset's distance from `base_offset`, its key and its value. There may be a million, and
+        those of one group and topic mostly lie together.
+        """
+        assert self._timeline.loading, "what is loaded so cannot be undone"
+        last_prefix = b""
+        partitions: Partitions = {}
+        for taken, (offset_delta, key, value) in enumerate(records):
+            if key is None or value is None or key[:2] != OFFSET_KIND or not is_known(value):
+                return taken
+            prefix = key[:-_PARTITION_BYTES]
+            if prefix != last_prefix:
+                group_id, topic, _ = decode_key(key)
+                partitions = self.table.partitions_to_fill(group_id, topic)
+                last_prefix = prefix
+            (partition,) = _PARTITION(key, len(prefix))
+            partitions[partition] = keep(base_offset + offset_delta, value)
+        return len(records)
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
-        self._last_prefix = b""
         self.table.remove(group_id, topic, partition)
         for staged in self._staged_of(group_id):
             staged.remove(group_id, topic, partition)

@@ -337,10 +337,11 @@ class TransactionShard:
         effects: list[AnyEffect] = []
         for transactional_id in list(self._open):
             current = self.transactions.get(transactional_id)
-            if current is None or current.state in IDLE:
-                # One that is decided stays: until it is complete the decision may be undone.
-                del self._open[transactional_id]
-            elif _has_timed_out(current, now_ms) and len(records) < RECORDS_AT_ONCE_MAX:
+            if _is_idle(current):
+                # Unless it is not committed that it has ended: that may be undone.
+                if _is_idle(self.transactions.committed(transactional_id)):
+                    del self._open[transactional_id]
+            elif current is not None and _has_timed_out(current, now_ms) and len(records) < RECORDS_AT_ONCE_MAX:
                 next_producer_id = self._producer_id_after(current, self.transaction_version)
                 if next_producer_id is None:
                     continue
@@ -456,6 +457,10 @@ def _may_be(current: Transaction, expected: Expected) -> bool:
     return expected.producer_id == current.producer_id or (
         expected.producer_id == current.previous_producer_id and is_exhausted(expected.producer_epoch)
     )
+
+
+def _is_idle(transaction: Transaction | None) -> bool:
+    return transaction is None or transaction.state in IDLE
 
 
 def _has_timed_out(transaction: Transaction, now_ms: int) -> bool:

@@ -7,8 +7,9 @@ goes on.
 
 Of every key below the end of the map the last record stays (E10). Tombstones stay until the delete horizon that the
 first pass gives them (E11), and so do markers of transactions of which nothing is left (E13). Offsets and order are
-kept; a batch that loses all records stays, empty, where it is the last of a segment, so that no segment ends before the
-next begins, and where it is the last of an active producer (E14).
+kept. A batch that loses all records stays, empty, where it is the last of an active producer (E14), the last of all
+that is compacted, and where nothing else would tell how far a merged segment reaches. Nowhere else: to some clients an
+answer of nothing but empty batches looks like a record that is too large.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class _Pass:
         self._offsets = map_within(settings.map_bytes, settings.map_load_factor, dirty_offsets, task.secret)
         self._offsets.latest_offset = task.first_dirty_offset - 1
         self._pinned = {last.data_offset for last in task.last_of_producers.values() if last.data_offset >= 0}
+        self._pinned.add(task.end_offset - 1)
+        """Last offsets of batches that stay even without records."""
         self._transactions = CleanedTransactions(task.aborted)
         self._bytes_mapped = self._bytes_read = self._bytes_written = 0
 
@@ -137,11 +140,13 @@ class _Pass:
 
     def _clean_group(self, group: list[SegmentFile]) -> None:
         task = self._task
-        last_offset = self._last_offset_of(group[-1])
-        pinned = self._pinned if last_offset is None else self._pinned | {last_offset}
         cleaned = CleanedSegment(self._disk, task.directory, group[0].base_offset, task.index_interval_bytes)
         for segment in group:
-            self._clean_segment(segment, pinned, cleaned)
+            size = cleaned.size
+            self._clean_segment(segment, cleaned)
+        if len(group) > 1 and segment.size and cleaned.size == size:
+            # A start that has to finish the swap knows by the last batch which segments it takes the place of.
+            self._append(cleaned, emptied(self._last_header_of(segment)))
         aborted = self._transactions.index_entries
         self._transactions.index_entries = []
         cleaned.finish(aborted)
@@ -157,8 +162,8 @@ class _Pass:
             )
         )
 
-    def _clean_segment(self, segment: SegmentFile, pinned: set[int], cleaned: CleanedSegment) -> None:
-        now_ms, new_horizon = self._task.now_ms, self._task.new_horizon
+    def _clean_segment(self, segment: SegmentFile, cleaned: CleanedSegment) -> None:
+        now_ms, new_horizon, pinned = self._task.now_ms, self._task.new_horizon, self._pinned
 
         def clean_run(piece: memoryview, position: int) -> int:
             reached, kept = self._offsets.clean_batches(piece, position, now_ms, new_horizon, pinned)
@@ -166,7 +171,7 @@ class _Pass:
             return reached
 
         def clean_one(batch: memoryview, header: BatchHeader) -> bool:
-            self._append(cleaned, self._clean_one(batch, header, pinned))
+            self._append(cleaned, self._clean_one(batch, header))
             return True
 
         self._bytes_read += segment.size
@@ -177,7 +182,7 @@ class _Pass:
             cleaned.append(batches)
             self._apart.spent(len(batches))
 
-    def _clean_one(self, batch: memoryview, header: BatchHeader, pinned: set[int]) -> bytes | memoryview:
+    def _clean_one(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview:
         """What stays of a batch that is compressed, or part of a transaction, or a marker."""
         now_ms, new_horizon = self._task.now_ms, self._task.new_horizon
         kept: bytes | memoryview | None = batch
@@ -195,7 +200,7 @@ class _Pass:
             kept = clean_batch(self._offsets, batch, header, now_ms, new_horizon)
         if kept is not None:
             return kept
-        return emptied(header) if header.last_offset in pinned or self._is_last_marker(header) else b""
+        return emptied(header) if header.last_offset in self._pinned or self._is_last_marker(header) else b""
 
     def _is_last_marker(self, header: BatchHeader) -> bool:
         """Is it all that is left to tell an active producer's epoch?"""
@@ -253,15 +258,13 @@ class _Pass:
         finally:
             file.close()
 
-    def _last_offset_of(self, segment: SegmentFile) -> int | None:
-        """Of its last batch; None if it is empty."""
+    def _last_header_of(self, segment: SegmentFile) -> BatchHeader:
         file = self._open(segment)
         try:
             index = OffsetIndex.decode(self._read(segment, files.OFFSET_INDEX), segment.size)
-            last = None
-            for _, header in scan.headers(file, index.last_position if index is not None else 0, segment.size):
-                last = header.last_offset
-            return last
+            start = index.last_position if index is not None else 0
+            *_, (_, header) = scan.headers(file, start, segment.size)
+            return header
         finally:
             file.close()
 

@@ -144,6 +144,8 @@ class ReplicaChecker:
                 return
             if not metadata.offline:
                 self._look(machine, watch)
+            elif metadata.high_watermark > watch.high_watermark:
+                self._look_at_last_words(machine, watch)
 
     def _begin(self, machine: Machine, process: Process, log: Log, hosted: HostedPartition | None) -> Watch:
         place = METADATA if hosted is None else TopicPartition(hosted.topic, hosted.index)

@@ -5,8 +5,8 @@ Each member keeps what it had up to its quota. What it has too much of, and what
 
 from __future__ import annotations
 
-from ottla.coordinator.consumer.assignors.spec import Assignment, Draft, GroupSpec, in_order
-from ottla.coordinator.consumer.hash_order import HashOrder, capacity_to_copy, uuid_hash
+from ottla.coordinator.consumer.assignors.spec import Assignment, Draft, GroupSpec
+from ottla.coordinator.consumer.hash_order import HashOrder, capacity_to_copy, int_order, uuid_hash
 from ottla.model import Uuid
 
 
@@ -55,7 +55,7 @@ def _keep(draft: Draft, topics: HashOrder[Uuid], quota: int, free: list[tuple[Uu
         elif len(partitions) <= quota:
             quota -= len(partitions)
         else:
-            for partition in in_order(partitions):
+            for partition in int_order(partitions):
                 if quota:
                     quota -= 1
                 else:

@@ -10,6 +10,7 @@ from ottla.coordinator.consumer.hash_order import (
     capacity_for,
     capacity_to_copy,
     int_hash,
+    int_order,
     uuid_hash,
 )
 from ottla.model import Uuid
@@ -61,7 +62,7 @@ class Draft:
     def result(self) -> Assignment:
         if self._changed:
             return {topic: tuple(self._partitions[topic]) for topic in self._topics}
-        return {topic: tuple(in_order(self.before[topic])) for topic in self.topics}
+        return {topic: tuple(int_order(self.before[topic])) for topic in self.topics}
 
     def add(self, topic: Uuid, partition: int, *, capacity: int = 16) -> None:
         """`capacity` is that of the set of a topic which the member did not have."""
@@ -92,7 +93,7 @@ class Draft:
             self._topics = HashOrder(uuid_hash, self.topics, capacity=capacity_for(len(self.before)))
             self._partitions = {
                 topic: HashOrder(
-                    int_hash, in_order(self.before[topic]), capacity=capacity_to_copy(len(self.before[topic]))
+                    int_hash, int_order(self.before[topic]), capacity=capacity_to_copy(len(self.before[topic]))
                 )
                 for topic in self._topics
             }
@@ -101,8 +102,3 @@ class Draft:
     def topics(self) -> HashOrder[Uuid]:
         """Those it had before, as they are gone through."""
         return HashOrder(uuid_hash, self.before)
-
-
-def in_order(partitions: tuple[int, ...]) -> HashOrder[int]:
-    """Stored partitions, as they are gone through."""
-    return HashOrder(int_hash, partitions, capacity=capacity_to_copy(len(partitions)))
