@@ -37,6 +37,7 @@ def handle(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
         fresh_id=str(uuid.UUID(int=services.random.getrandbits(128), version=4)),
+        may_describe=partial(context.may_topic, Operation.DESCRIBE),
     )
     return services.groups.write(request.group_id, partial(_heartbeat, request, sender)).otherwise(_refused)
 

@@ -1,0 +1,107 @@
+"""kafka-acls gives rights in a cluster of three and takes them, and producers and consumers feel it.
+
+Everybody is `User:ANONYMOUS`, the brokers too. What no entry speaks of is open to all, so that the cluster runs; a topic
+or a group that is somebody's closes to everybody else. With OTTLA_ORACLE_TARGET=apache the cluster is Apache Kafka's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from .apache_kafka import KafkaTools
+from .clusters import Cluster, KafkaCluster, OttlaCluster
+from .conftest import At
+from .test_cluster_tools import until
+
+pytestmark = pytest.mark.oracle
+
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+US = ("--allow-principal", "User:ANONYMOUS")
+ALICE = ("--allow-principal", "User:alice")
+
+
+@pytest.fixture(scope="module")
+def at(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[At]:
+    directory = tmp_path_factory.mktemp("guarded")
+    running: Cluster
+    if os.environ.get("OTTLA_ORACLE_TARGET") == "apache":
+        running = KafkaCluster(directory, tools, overrides=SETTINGS, heap=("-Xmx512M",))
+    else:
+        running = OttlaCluster(directory, overrides=SETTINGS)
+    try:
+        running.start()
+        yield At(tools, running.bootstrap)
+    finally:
+        running.end()
+
+
+def listed(at: At, *what: str) -> str:
+    return at("kafka-acls", "--list", *what).out
+
+
+def produce(at: At, topic: str, *properties: str) -> str:
+    settings = [part for each in ("max.block.ms=5000", *properties) for part in ("--command-property", each)]
+    return at.run("kafka-console-producer", "--topic", topic, *settings, stdin="one\n").printed
+
+
+def consume(at: At, topic: str, group: str) -> str:
+    limits = ["--max-messages", "1", "--timeout-ms", "10000"]
+    return at.run("kafka-console-consumer", "--topic", topic, "--group", group, "--from-beginning", *limits).printed
+
+
+def test_a_producer_and_a_consumer_are_let_in_and_shut_out(at: At, topic: str) -> None:
+    group = f"{topic}-group"
+    at("kafka-topics", "--create", "--topic", topic, "--replication-factor", "3")
+    at("kafka-acls", "--add", *ALICE, "--operation", "All", "--topic", topic, "--group", group)
+    until(lambda: "TopicAuthorizationException" in produce(at, topic), "the producer to be refused")
+    assert "TopicAuthorizationException" in consume(at, topic, f"{topic}-other")
+    added = at("kafka-acls", "--add", *US, "--producer", "--topic", topic, "--idempotent").out
+    for operation in ("WRITE", "CREATE", "DESCRIBE", "IDEMPOTENT_WRITE"):
+        assert f"operation={operation}, permissionType=ALLOW" in added
+    # The cluster is spoken of from now on, and not only by its brokers.
+    at("kafka-acls", "--add", *US, "--operation", "All", "--cluster")
+    until(lambda: "Exception" not in produce(at, topic), "the producer to be let in")
+    assert "Exception" not in produce(at, topic, "acks=all", "enable.idempotence=true")
+    assert "AuthorizationException" in consume(at, topic, group)
+    at("kafka-acls", "--add", *US, "--consumer", "--topic", topic, "--group", group)
+    until(lambda: "Processed a total of 1 messages" in consume(at, topic, group), "the consumer to be let in")
+    at("kafka-acls", "--remove", "--force", *US, "--consumer", "--topic", topic, "--group", group)
+    until(lambda: "AuthorizationException" in consume(at, topic, group), "the consumer to be shut out")
+
+
+def test_entries_are_listed_and_removed(at: At, topic: str) -> None:
+    at("kafka-acls", "--add", *ALICE, "--operation", "Read", "--topic", topic, "--resource-pattern-type", "prefixed")
+    at(
+        "kafka-acls",
+        "--add",
+        "--deny-principal",
+        "User:bob",
+        "--deny-host",
+        "10.0.0.9",
+        "--operation",
+        "Write",
+        "--topic",
+        topic,
+    )
+    until(lambda: "User:bob" in listed(at, "--topic", topic), "the entry to be listed")
+    literal = listed(at, "--topic", topic)
+    assert f"ResourcePattern(resourceType=TOPIC, name={topic}, patternType=LITERAL)" in literal
+    assert "(principal=User:bob, host=10.0.0.9, operation=WRITE, permissionType=DENY)" in literal
+    assert "PREFIXED" not in literal
+    matching = listed(at, "--topic", f"{topic}-and-more", "--resource-pattern-type", "match")
+    assert f"ResourcePattern(resourceType=TOPIC, name={topic}, patternType=PREFIXED)" in matching
+    assert "User:bob" not in matching
+    # It covers topics that begin so, of which it makes alice's.
+    at("kafka-topics", "--create", "--topic", "another-" + topic)
+    refused = at.run("kafka-topics", "--create", "--topic", f"{topic}-and-more").check(1)
+    assert "AuthorizationException" in refused.printed
+    at("kafka-acls", "--remove", "--force", "--topic", topic, "--resource-pattern-type", "any")
+    until(lambda: topic not in listed(at), "the entries to be gone")
