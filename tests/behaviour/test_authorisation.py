@@ -562,7 +562,7 @@ CASES = [
     Case("alter quotas", _quotas, CLUSTER_FAILED, on_cluster(ALTER_CONFIGS)),
     Case(
         "credentials",
-        lambda t: DescribeUserScramCredentialsRequest(users=None),
+        lambda t: DescribeUserScramCredentialsRequest(users=[]),
         CLUSTER_FAILED,
         on_cluster(DESCRIBE),
     ),
