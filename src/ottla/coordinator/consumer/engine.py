@@ -248,6 +248,8 @@ class Engine:
             epochs.assignment_timestamp_ms == 0
             or settings.assignment_interval_ms == 0
             or turn.now_ms >= epochs.assignment_timestamp_ms + settings.assignment_interval_ms
+            # Written by a coordinator whose clock was ahead: the group must not wait until ours gets there.
+            or turn.now_ms < epochs.assignment_timestamp_ms
         )
         if epochs.assignment >= basis.group_epoch or not may_assign:
             return Aim(epochs.assignment, group.target(after))
