@@ -12,7 +12,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from ottla.model import METADATA_TOPIC
+from ottla.model import METADATA_TOPIC, Uuid
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.messages import add_partitions_to_txn_request as add_partitions
@@ -40,6 +40,7 @@ from ottla.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnReques
 from ottla.wire.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from ottla.wire.messages.create_acls_request import AclCreation, CreateAclsRequest
 from ottla.wire.messages.create_acls_response import CreateAclsResponse
 from ottla.wire.messages.delete_acls_response import DeleteAclsResponse
@@ -686,3 +687,30 @@ def test_a_request_is_served_as_far_as_its_client_may(admin: Administrator, stra
         ErrorCode.TOPIC_ALREADY_EXISTS,
         TOPIC_FAILED,
     }
+
+
+def test_a_regular_expression_finds_what_its_member_may_know_of(
+    admin: Administrator, stranger: Client, it: Topic
+) -> None:
+    admin.create_topic(f"{it.name}-hidden")
+    group_id = new_group()
+    admin.give((READ, ResourceType.GROUP, group_id), (DESCRIBE, ResourceType.TOPIC, it.name))
+    member_id = "AAAAAAAAAAAAAAAAAAAAAA"
+    assigned: list[set[Uuid]] = []
+    epoch = 0
+
+    def beat() -> list[set[Uuid]]:
+        nonlocal epoch
+        request = ConsumerGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch)
+        request.rebalance_timeout_ms = 10_000
+        request.subscribed_topic_regex = f"{it.name}.*"
+        request.topic_partitions = []
+        response = stranger.call(request, ConsumerGroupHeartbeatResponse)
+        if not response.error_code:
+            epoch = response.member_epoch
+            if response.assignment is not None:
+                assigned.append({topic.topic_id for topic in response.assignment.topic_partitions})
+        return assigned
+
+    eventually(beat, lambda found: bool(found) and found[-1] == {it.topic_id})
+    assert all(topics <= {it.topic_id} for topics in assigned)
