@@ -13,6 +13,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.errors import ErrorCode
+from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.metadata_response import MetadataResponse
+from tests.wire_client import WireClient
+
 from .apache_kafka import KafkaTools
 from .clusters import Cluster, KafkaCluster, OttlaCluster
 from .conftest import At
@@ -31,7 +38,7 @@ ALICE = ("--allow-principal", "User:alice")
 
 
 @pytest.fixture(scope="module")
-def at(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[At]:
+def cluster(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("guarded")
     running: Cluster
     if os.environ.get("OTTLA_ORACLE_TARGET") == "apache":
@@ -44,12 +51,20 @@ def at(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for broker in brokers:
             broker.wait_ready()
         until(lambda: len(running.metadata().brokers) == 3, "all brokers to be there")
-        everywhere = At(tools, running.bootstrap)
-        # Once an entry speaks of the cluster it is closed to all others, its brokers among them.
-        everywhere("kafka-acls", "--add", *US, "--operation", "All", "--cluster")
-        yield everywhere
+        yield running
     finally:
         running.end()
+
+
+@pytest.fixture(scope="module")
+def at(tools: KafkaTools, cluster: Cluster) -> At:
+    everywhere = At(tools, cluster.bootstrap)
+    # Once an entry speaks of the cluster it is closed to all others, its brokers among them.
+    operations = ("ClusterAction", "Alter", "Describe", "IdempotentWrite")
+    everywhere(
+        "kafka-acls", "--add", *US, *(part for each in operations for part in ("--operation", each)), "--cluster"
+    )
+    return everywhere
 
 
 def listed(at: At, *what: str) -> str:
@@ -107,8 +122,31 @@ def test_entries_are_listed_and_removed(at: At, topic: str) -> None:
     assert f"ResourcePattern(resourceType=TOPIC, name={topic}, patternType=PREFIXED)" in matching
     assert "User:bob" not in matching
     # It covers every topic that begins so, and no other.
-    for name, refused in ((f"{topic}-and-more", True), (f"another-{topic}", False)):
-        at("kafka-topics", "--create", "--topic", name)
-        assert ("TopicAuthorizationException" in produce(at, name)) == refused
+    refused = at.run("kafka-topics", "--create", "--topic", f"{topic}-and-more").check(1)
+    assert "TopicAuthorizationException" in refused.printed
+    at("kafka-topics", "--create", "--topic", f"another-{topic}")
     at("kafka-acls", "--remove", "--force", "--topic", topic, "--resource-pattern-type", "any")
-    until(lambda: topic not in listed(at), "the entries to be gone")
+    until(lambda: f"name={topic}," not in listed(at), "the entries to be gone")
+
+
+def test_the_controller_judges_the_client_and_not_the_broker(at: At, cluster: Cluster, topic: str) -> None:
+    """It is the client's address that counts, not that of the broker which hands its request on."""
+    first, second = f"{topic}-created", f"{topic}-used"
+    for name in (first, second):
+        here = ("--allow-host", "127.0.0.2", "--operation", "Create", "--operation", "Describe")
+        at("kafka-acls", "--add", *US, *here, "--topic", name)
+        at("kafka-acls", "--add", *US, "--allow-host", "127.0.0.1", "--operation", "Describe", "--topic", name)
+    broker = ("127.0.0.1", cluster.nodes[2].port)
+    wanted = CreatableTopic(name=first, num_partitions=1, replication_factor=1)
+    with WireClient(broker, host="127.0.0.1") as far, WireClient(broker, host="127.0.0.2") as near:
+        for client, code in ((far, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (near, ErrorCode.NONE)):
+            created = client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=10_000), CreateTopicsResponse)
+            assert [each.error_code for each in created.topics] == [code]
+        until(lambda: described(far, second) == ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the use to be refused")
+        until(lambda: described(near, second) == ErrorCode.NONE, "the topic to be created on first use")
+
+
+def described(client: WireClient, topic: str) -> int:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+    (answer,) = client.call(request, MetadataResponse).topics
+    return answer.error_code

@@ -52,7 +52,7 @@ async def _create_then_answer(
     context: Context, request: MetadataRequest, missing: list[str], errors: dict[str, ErrorCode]
 ) -> MetadataResponse:
     """Kafka answers at once and lets the client ask again; waiting for the creation saves it that round."""
-    return _answer(context, request, errors | await context.services.create_on_first_use(missing))
+    return _answer(context, request, errors | await context.services.create_on_first_use(missing, context))
 
 
 def _answer(context: Context, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
