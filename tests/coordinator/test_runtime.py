@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
 
 from ottla.broker.coordinators import loading, served
+from ottla.broker.hosted import HostedPartition
 from ottla.broker.promise import Promise
 from ottla.coordinator.outcome import Answer, CancelTimer, Outcome, SetTimer
 from ottla.errors import ErrorCode, KafkaError
@@ -20,6 +21,7 @@ from ottla.wire.messages.delete_topics_request import DeleteTopicsRequest
 from ottla.wire.messages.delete_topics_response import DeleteTopicsResponse
 from tests.coordinator.toy import KINDS, Play, Ring, Told, Toy, play, record
 from tests.log.faulty_disk import Operation
+from tests.seams.surroundings import InlineOffload
 from tests.seams.test_maintenance import until
 
 R = TypeVar("R")
@@ -456,6 +458,69 @@ async def test_a_log_that_cannot_be_read_as_what_it_is_is_not_served() -> None:
         await until(lambda: code(it.runtime.write(NAME, setting(NAME, 2))) == ErrorCode.NOT_COORDINATOR)
         assert it.runtime.read_all(lambda toy, now_ms: toy.state()) == []
         assert "loaded" not in it.toy.heard
+
+
+class Surprise(InlineOffload):
+    """Something happens before each read begins."""
+
+    def __init__(self, happen: Callable[[], None]) -> None:
+        self._happen = happen
+
+    def run(self, work: Callable[[], R]) -> Awaitable[R]:
+        def late() -> R:
+            self._happen()
+            return work()
+
+        return super().run(late)
+
+
+async def test_a_file_that_is_closed_with_its_partition_is_no_broken_disk() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        services = it.it.node.services
+        lost: list[HostedPartition] = []
+        services.replicas.on_offline = lambda partition, error: lost.append(partition)
+
+        def delete() -> None:
+            services.replicas.forget("t", 0)
+            it.partition.log.abandon()
+
+        services.offload = Surprise(delete)
+        it.lead()
+        await until(lambda: not it.runtime._loading)
+        assert (it.partition.failed, lost) == (False, [])
+
+
+async def test_a_segment_that_is_closed_before_it_is_read_is_looked_for_again() -> None:
+    """Retention and compaction close what they take away."""
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        closed: list[str] = []
+
+        def close_once() -> None:
+            segment = next(iter(it.partition.log._segments))
+            if not closed:
+                closed.append(segment.file.path)
+                segment.close()
+
+        it.it.node.services.offload = Surprise(close_once)
+        it.lead()
+        await loaded(it)
+        assert closed
+        assert it.toy.committed() == {NAME: 1}
+
+
+async def test_a_disk_that_cannot_be_read_takes_the_partition_offline() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+
+        def refuse() -> None:
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is broken")
+
+        it.it.node.services.offload = Surprise(refuse)
+        it.lead()
+        await until(lambda: it.partition.failed)
+        assert it.unloaded[-1] == 0
 
 
 # Transactions.
