@@ -460,6 +460,35 @@ async def test_a_log_that_cannot_be_read_as_what_it_is_is_not_served() -> None:
         assert "loaded" not in it.toy.heard
 
 
+@pytest.mark.parametrize("method", ["replay", "on_loaded"])
+async def test_a_log_that_a_shard_stumbles_over_stops_its_own_partition_alone(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with play(partitions=2) as it:
+        services = it.it.node.services
+        names = [next(name for name in "abcdef" if it.runtime.partition_for(name) == index) for index in (0, 1)]
+        for name in names:
+            await it.runtime.write(name, setting(name, 1))
+        stopped: list[BaseException] = []
+        services.stop_node = stopped.append
+        original = getattr(Toy, method)
+
+        def stumble(toy: Toy, *arguments: object) -> object:
+            assert toy.partition != 0, "what the log says cannot be"
+            return original(toy, *arguments)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Toy, method, stumble)
+            for index in (0, 1):
+                partition = services.replicas.partition("t", index)
+                assert partition is not None
+                it.runtime.on_elected(partition)
+            await loaded(it)
+        await until(lambda: code(it.runtime.write(names[0], setting("x", 1))) is ErrorCode.NOT_COORDINATOR)
+        assert await it.runtime.write(names[1], setting(names[1], 2)) == 2
+        assert stopped == []
+
+
 class Surprise(InlineOffload):
     """Something happens before each read begins."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordinators.served import ServedShard
 from ottla.coordinator.shard import Shard
-from ottla.errors import KafkaError, Malformed
+from ottla.errors import Malformed
 from ottla.log import Log
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records import BatchHeader, batches, iterate, read_end_txn_marker
@@ -41,9 +41,8 @@ async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
     except DiskError as error:
         runtime.services.replicas.fail(partition, error)
         return
-    except (KafkaError, Malformed) as error:
-        _log.error("%s cannot be loaded, and is not served: %s", partition.topic_partition, error)
-        served.fail()
+    except Exception as error:
+        served.fail(error)
         return
     if not served.closed:
         took_s = runtime.services.clock.monotonic() - began_s

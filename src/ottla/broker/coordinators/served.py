@@ -27,7 +27,7 @@ from ottla.broker.promise import Promise, broken
 from ottla.coordinator.outcome import Answer, AnyEffect, CancelTimer, Effect, Outcome, SetTimer
 from ottla.coordinator.shard import Shard
 from ottla.coordinator.stored import AnyRecord, EncodedRecord, StoredRecord
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log.producers import VerificationGuard
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records import HEADER_SIZE, BatchBuilder, TimestampType, end_txn_batch
@@ -229,10 +229,13 @@ class ServedShard(Generic[S]):
             self._activate()
 
     def _activate(self) -> None:
+        now_ms = self._services.clock.wall_ms()
         self.state = ShardState.ACTIVE
         self.active = True
-        now_ms = self._services.clock.wall_ms()
-        self._take(self.shard.on_loaded(self._services.image, now_ms), now_ms)
+        try:
+            self._take(self.shard.on_loaded(self._services.image, now_ms), now_ms)
+        except Exception as error:
+            self.fail(error)
 
     def on_metadata(self) -> None:
         now_ms = self._services.clock.wall_ms()
@@ -243,8 +246,19 @@ class ServedShard(Generic[S]):
         now_ms = self._services.clock.wall_ms()
         self._take(self.shard.on_timer(key, now_ms), now_ms, retry=key)
 
-    def fail(self) -> None:
-        """The log cannot be read as what it should be: nothing is served of it in this leadership."""
+    def fail(self, error: Exception) -> None:
+        """The log cannot be read as what it should be: nothing is served of it in this leadership.
+
+        Whatever the error is, a failed assertion too: what is replayed was written by anybody, and would stop one
+        leader of the partition after the other.
+        """
+        if self.closed:
+            return
+        traceback = None if isinstance(error, KafkaError | Malformed) else error
+        _log.error(
+            "%s cannot be loaded, and is not served: %s", self.partition.topic_partition, error, exc_info=traceback
+        )
+        self.close()
         self.state = ShardState.FAILED
 
     def close(self) -> None:
@@ -374,10 +388,13 @@ class ServedShard(Generic[S]):
         batch.size = size
         batch.records += encoded
         timeline, replay, offset = self._timeline, self.shard.replay, self.next_offset
-        for record in records:
-            timeline.begin(offset)
-            replay(record, producer_id, producer_epoch)
-            offset += 1
+        try:
+            for record in records:
+                timeline.begin(offset)
+                replay(record, producer_id, producer_epoch)
+                offset += 1
+        except Malformed as error:
+            raise AssertionError("a shard made a record that it cannot replay") from error
         self.next_offset = batch.end_offset = offset
         return True
 
@@ -442,14 +459,14 @@ class ServedShard(Generic[S]):
 
     @property
     def waiting(self) -> bool:
-        return not self.closed
+        return not self.closed and self.state is not ShardState.FAILED
 
     def on_safe(self, partition: HostedPartition, offset: int) -> None:
         """The high watermark has passed `offset`."""
-        if self.closed:
+        if not self.waiting:
             return
         self._timeline.commit(partition.log.high_watermark)
-        if not self.active:
+        if self.state is ShardState.LOADING:
             self._activate()
             return
         while self._uncommitted and self._uncommitted[0].end_offset <= offset:
