@@ -73,7 +73,9 @@ def test_a_handle_keeps_the_descriptor_of_a_closed_and_removed_file(tmp_path: Pa
         os.fstat(fd)
 
 
-def test_a_file_that_is_closed_during_a_read_is_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_closed_during_a_read_is_read_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The loop closes files that threads are reading: the number must not go to another file between two reads."""
     disk = SystemDisk()
     file = disk.open(str(tmp_path / "00000000000000000000.log"), create=True)
