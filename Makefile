@@ -48,9 +48,10 @@ test: $(READY) lint types layers
 	@$(BIN)/ottla sim --seeds 0-69 --mode safety --jobs $(WORKERS)
 	@$(BIN)/ottla sim --seeds 0-39 --mode liveness --jobs $(WORKERS)
 
-# Minutes of what `make test` does in seconds: many more seeds and histories, and every historic bug put back and caught.
+# Minutes of what `make test` and `make oracle` do in seconds: many more seeds and histories, and every historic bug put
+# back and caught. Needs Java and Maven.
 long: $(READY)
-	@$(BIN)/pytest -q -n $(WORKERS) -m "long and not oracle"
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m long
 
 # Seeds of the simulator, in parallel. What has passed with this build is not run again.
 sim: $(READY)
@@ -58,7 +59,7 @@ sim: $(READY)
 
 # Apache Kafka itself as the judge: its tools drive our node and read our files. Needs Java and Maven.
 oracle: $(READY)
-	@$(BIN)/pytest -q -m oracle
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "oracle and not long"
 
 # Three real nodes under clients, killed and stopped: `make chaos CHAOS="--kills 50 --pauses 50 --java"`.
 chaos: $(READY)
