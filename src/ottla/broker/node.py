@@ -298,6 +298,13 @@ class Node:
             self.failure = error
             self.on_fatal()
 
+    def on_unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """The loop's exception handler: what nobody awaits has failed, a timer or a callback."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if isinstance(error, BaseException) and self._services is not None:
+            self._services.on_bug(error)
+
     # Stopping.
 
     async def stop(self) -> None:

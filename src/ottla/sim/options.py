@@ -37,7 +37,7 @@ class Options:
     coordinated: bool
     """Are there clients of transactions, and so coordinators?"""
     grouped: bool
-    """Are there groups as well?"""
+    """Are there groups as well? Not on a node alone, where clients have nobody else to ask."""
     follower_reads: bool
     """Do consumers read from the replica in their rack (KIP-392)?"""
     fault_kinds: tuple[str, ...]
@@ -113,7 +113,7 @@ def expand(
     if follower_reads:
         settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     coordinated = random.random() < 0.5 or with_groups
-    grouped = (coordinated and random.random() < 0.6) or with_groups
+    grouped = (coordinated and random.random() < 0.6 and nodes > 1) or with_groups
     if coordinated:
         chosen += tuple(kind for kind in kinds if kind == COORDINATOR_MOVE)
         settings |= _coordinator_settings(random, replication_factor, min_isr)
