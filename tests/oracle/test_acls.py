@@ -14,10 +14,19 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.wire.apis import APIS
+from ottla.wire.message import Message
+from ottla.wire.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
+from ottla.wire.messages.alter_partition_request import AlterPartitionRequest
+from ottla.wire.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+from ottla.wire.messages.describe_cluster_request import DescribeClusterRequest
+from ottla.wire.messages.envelope_request import EnvelopeRequest
+from ottla.wire.messages.fetch_snapshot_request import FetchSnapshotRequest
 from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.metadata_response import MetadataResponse
+from ottla.wire.messages.vote_request import VoteRequest
 from tests.wire_client import WireClient
 
 from .apache_kafka import KafkaTools
@@ -33,6 +42,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
 }
+NEAR, FAR = "127.0.0.1", "127.0.0.2"
 US = ("--allow-principal", "User:ANONYMOUS")
 ALICE = ("--allow-principal", "User:alice")
 
@@ -60,10 +70,9 @@ def cluster(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def at(tools: KafkaTools, cluster: Cluster) -> At:
     everywhere = At(tools, cluster.bootstrap)
     # Once an entry speaks of the cluster it is closed to all others, its brokers among them.
-    operations = ("ClusterAction", "Alter", "Describe", "IdempotentWrite")
-    everywhere(
-        "kafka-acls", "--add", *US, *(part for each in operations for part in ("--operation", each)), "--cluster"
-    )
+    operations = ("ClusterAction", "Alter", "Describe")
+    rights = [part for each in operations for part in ("--operation", each)]
+    everywhere("kafka-acls", "--add", *US, "--allow-host", NEAR, *rights, "--cluster")
     return everywhere
 
 
@@ -133,20 +142,51 @@ def test_the_controller_judges_the_client_and_not_the_broker(at: At, cluster: Cl
     """It is the client's address that counts, not that of the broker which hands its request on."""
     first, second = f"{topic}-created", f"{topic}-used"
     for name in (first, second):
-        here = ("--allow-host", "127.0.0.2", "--operation", "Create", "--operation", "Describe")
-        at("kafka-acls", "--add", *US, *here, "--topic", name)
-        at("kafka-acls", "--add", *US, "--allow-host", "127.0.0.1", "--operation", "Describe", "--topic", name)
-    broker = ("127.0.0.1", cluster.nodes[2].port)
+        creator = ("--allow-host", FAR, "--operation", "Create", "--operation", "Describe")
+        at("kafka-acls", "--add", *US, *creator, "--topic", name)
+        at("kafka-acls", "--add", *US, "--allow-host", NEAR, "--operation", "Describe", "--topic", name)
+    broker = (NEAR, cluster.nodes[2].port)
+    forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     wanted = CreatableTopic(name=first, num_partitions=1, replication_factor=1)
-    with WireClient(broker, host="127.0.0.1") as far, WireClient(broker, host="127.0.0.2") as near:
-        for client, code in ((far, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (near, ErrorCode.NONE)):
+    with WireClient(broker, host=NEAR) as near, WireClient(broker, host=FAR) as far:
+        for client, code in ((near, forbidden), (far, ErrorCode.NONE)):
             created = client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=10_000), CreateTopicsResponse)
             assert [each.error_code for each in created.topics] == [code]
-        until(lambda: described(far, second) == ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the use to be refused")
-        until(lambda: described(near, second) == ErrorCode.NONE, "the topic to be created on first use")
+        until(lambda: described(near, second) == forbidden, "the use to be refused")
+        until(lambda: described(far, second) == ErrorCode.NONE, "the topic to be created on first use")
 
 
 def described(client: WireClient, topic: str) -> int:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
     (answer,) = client.call(request, MetadataResponse).topics
     return answer.error_code
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        AllocateProducerIdsRequest(broker_id=1, broker_epoch=1),
+        AlterPartitionRequest(broker_id=1, broker_epoch=1),
+        BrokerHeartbeatRequest(broker_id=1, broker_epoch=1),
+        DescribeClusterRequest(endpoint_type=2),
+        EnvelopeRequest(request_data=b"", client_host_address=bytes(4)),
+        FetchSnapshotRequest(),
+        VoteRequest(),
+    ],
+    ids=lambda asked: type(asked).__name__,
+)
+def test_a_controller_listens_to_its_own(at: At, cluster: Cluster, asked: Message) -> None:
+    assert asked.API_KEY is not None
+    with WireClient((NEAR, cluster.nodes[1].controller_port), host=FAR) as stranger:
+        answer = stranger.call(asked, APIS[asked.API_KEY].response)
+    assert getattr(answer, "error_code", 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_entries_outlive_the_controller(at: At, cluster: Cluster, topic: str) -> None:
+    at("kafka-topics", "--create", "--topic", topic)
+    at("kafka-acls", "--add", *ALICE, "--operation", "All", "--topic", topic)
+    until(lambda: "TopicAuthorizationException" in produce(at, topic), "the producer to be refused")
+    cluster.nodes[1].kill()
+    cluster.restart(1)
+    assert "TopicAuthorizationException" in produce(at, topic)
+    until(lambda: "User:alice" in listed(at, "--topic", topic), "the entry to be listed")
