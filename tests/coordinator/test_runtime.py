@@ -864,6 +864,16 @@ async def test_a_timer_set_again_forgets_the_earlier_one_and_a_cancelled_one_is_
         assert [heard for heard in it.toy.heard if isinstance(heard, tuple)] == [("toy", "last")]
 
 
+async def test_a_timer_that_is_set_again_and_again_does_not_pile_up() -> None:
+    async with play() as it:
+        wheel = it.it.node.services.timers
+        it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, effects=[timer(45_000)]))
+        before = sum(len(slot) for slot in wheel._slots.values())
+        for _ in range(100):
+            it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, effects=[timer(45_000)]))
+        assert sum(len(slot) for slot in wheel._slots.values()) == before
+
+
 async def test_timers_go_with_the_leadership() -> None:
     async with play() as it:
         first = it.toy

@@ -87,3 +87,55 @@ async def test_a_delay_that_is_over_fires_at_the_next_turn(delay: int) -> None:
     assert fired == []
     await asyncio.sleep(0.02)
     assert fired == [1]
+
+
+class HandClock(SystemClock):
+    """Time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def pass_ms(wheel: TimerWheel, clock: HandClock, milliseconds: int) -> None:
+    for _ in range(milliseconds):
+        clock.now_s += 0.001
+        wheel._turn()
+
+
+async def test_a_deadline_that_is_put_off_a_thousand_times_is_one_timer() -> None:
+    clock = HandClock()
+    wheel = TimerWheel(clock)
+    fired: list[float] = []
+    deadline = wheel.deadline(45_000, lambda: fired.append(clock.now_s))
+    for _ in range(1000):
+        pass_ms(wheel, clock, 3)
+        deadline.put(45_000)
+    assert sum(len(slot) for slot in wheel._slots.values()) == 1
+    last_put_s = clock.now_s
+    pass_ms(wheel, clock, 44_999)
+    assert fired == []
+    pass_ms(wheel, clock, 3)
+    assert len(fired) == 1
+    assert fired[0] - last_put_s >= 45
+    pass_ms(wheel, clock, 100)
+    assert len(fired) == 1
+    wheel.close()
+
+
+async def test_a_deadline_draws_nearer_and_can_be_cancelled() -> None:
+    clock = HandClock()
+    wheel = TimerWheel(clock)
+    fired: list[str] = []
+    nearer = wheel.deadline(500, lambda: fired.append("nearer"))
+    nearer.put(10)
+    put_off = wheel.deadline(10, lambda: fired.append("put off and cancelled"))
+    put_off.put(20)
+    pass_ms(wheel, clock, 15)
+    assert fired == ["nearer"]
+    put_off.cancel()
+    pass_ms(wheel, clock, 600)
+    assert fired == ["nearer"]
+    wheel.close()

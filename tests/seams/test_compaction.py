@@ -13,6 +13,7 @@ from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode
 from ottla.log import Log
+from ottla.log.cleaner import CorruptSegment
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, batches, iterate
 from ottla.runtime import Apart, DiskError, Runtime, WorkStopped
@@ -29,7 +30,7 @@ from ottla.wire.messages.incremental_alter_configs_response import IncrementalAl
 from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.produce_response import ProduceResponse
 from tests.log.compacting import texts
-from tests.log.faulty_disk import FaultyDisk
+from tests.log.faulty_disk import FaultyDisk, Operation
 from tests.seams.surroundings import InlineApart, InlineOffload, LoopClock, MemoryNetwork
 from tests.seams.test_maintenance import Stage, until
 from tests.seams.test_node_in_memory import CONFIG, Client
@@ -67,6 +68,11 @@ class HeldApart(InlineOffload):
             future.set_result(work())
         except Exception as error:
             future.set_exception(error)
+
+    def report(self) -> None:
+        """All is written and reported, and the worker still runs."""
+        assert self._waiting is not None
+        self._waiting[1]()
 
     def fail(self, error: Exception) -> None:
         assert self._waiting is not None
@@ -112,6 +118,11 @@ class CompactingStage(Stage):
         await self.put(*OVERWRITTEN)
         self.clock.advance(60_001)
         await until(lambda: self.offload.begun == 1)
+
+    async def delete(self) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        answer = await self.client.ask(request, DeleteTopicsResponse, 6)
+        assert answer.responses[0].error_code == 0
 
     def keys(self) -> list[str]:
         return [f"{key}@{offset}" for offset, key, _ in texts(self.log)]
@@ -252,9 +263,7 @@ async def test_the_rate_is_passed_on() -> None:
 async def test_a_topic_that_is_deleted_meanwhile_stops_its_compaction() -> None:
     async with stage() as it:
         await it.begin_compaction()
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
-        answer = await it.client.ask(request, DeleteTopicsResponse, 6)
-        assert answer.responses[0].error_code == 0
+        await it.delete()
         await until(lambda: it.offload.stopped == 1)
         it.offload.held = False
         await it.create_compacted()
@@ -308,3 +317,60 @@ async def test_a_disk_that_fails_under_a_compaction_takes_its_directory_offline(
         it.offload.fail(DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "cannot write"))
         await until(lambda: log.offline)
         assert it.node.services.logs.directories[log.directory.rpartition("/")[0]].offline
+
+
+async def test_a_disk_that_fails_under_a_swap_takes_its_directory_offline_while_the_worker_still_runs() -> None:
+    async with stage(log_dirs="/data,/other", metadata_log_dir="/other") as it:
+        await it.begin_compaction()
+        log = it.log
+
+        def fail(operation: Operation) -> None:
+            if operation.kind == "rename" and operation.path.endswith(".cleaned"):
+                raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "cannot rename")
+
+        it.disk.hook = fail
+        it.offload.report()
+        await until(lambda: it.node.services.logs.directories[log.directory.rpartition("/")[0]].offline)
+        partition = it.node.services.replicas.partition("t", 0)
+        assert partition is not None
+        assert partition.failed
+
+
+async def test_a_compaction_that_fails_for_no_known_reason_does_not_end_all_others() -> None:
+    async with stage() as it:
+        await it.begin_compaction()
+        it.offload.held = False
+        it.offload.fail(ValueError("nobody expected this"))
+        await until(lambda: it.metric("kafka_log_logcleanermanager_uncleanablepartitionscount") == 1)
+        await it.delete()
+        await it.create_compacted()
+        await it.put(*OVERWRITTEN)
+        await until(lambda: it.keys() == ["a@2", "b@3", "c@4"])
+
+
+async def test_a_topic_that_is_made_anew_is_compacted_though_its_namesake_was_not() -> None:
+    async with stage() as it:
+        await it.begin_compaction()
+        it.offload.fail(CorruptSegment("nobody can read this"))
+        await until(lambda: it.metric("kafka_log_logcleanermanager_uncleanablepartitionscount") == 1)
+        # Nothing looks for work between the deletion and the new topic.
+        compaction = it.node._compaction
+        assert compaction is not None
+        assert compaction._timer is not None
+        compaction._timer.cancel()
+        await it.delete()
+        it.offload.held = False
+        await it.create_compacted()
+        await it.put(*OVERWRITTEN)
+        compaction._begin()
+        await until(lambda: it.keys() == ["a@2", "b@3", "c@4"])
+
+
+async def test_what_a_worker_wrote_beside_a_topic_made_anew_is_removed() -> None:
+    async with stage() as it:
+        await it.begin_compaction()
+        await it.delete()
+        await it.create_compacted(min_compaction_lag_ms="60000")
+        it.disk.open("/data/t-0/00000000000000000000.log.cleaned", create=True)
+        await until(lambda: it.offload.stopped == 1)
+        await until(lambda: not [path for path in it.disk.files() if path.endswith(".cleaned")])

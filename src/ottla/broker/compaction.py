@@ -29,7 +29,7 @@ from ottla.log.cleaner import (
     discard,
     survey,
 )
-from ottla.model import TopicPartition
+from ottla.model import Uuid
 from ottla.runtime import Disk, DiskError, WorkStopped
 from ottla.runtime.timers import Timer
 
@@ -48,7 +48,8 @@ class Compaction:
         self._stop_watching: Callable[[], None] = lambda: None
         self._stopping = False
         self._pass: Pass | None = None
-        self._uncleanable: set[TopicPartition] = set()
+        self._uncleanable: set[tuple[Uuid, int]] = set()
+        """By topic id: a topic that is made anew under the same name is another one."""
         self._last_run_ms = services.clock.wall_ms()
         self._dirtiest = 0.0
         self._delay_ms = 0
@@ -90,14 +91,17 @@ class Compaction:
         except DiskError as error:
             _log.error("compaction failed: %s", error)
             self._services.replicas.fail_offline(error)
-        if not self._stopping:
-            self._again()
+        finally:
+            # Whatever else went wrong is told by whoever spawned this; the other logs are still to be compacted.
+            if not self._stopping:
+                self._again()
 
     def _choose(self) -> Cleanable | None:
         services = self._services
         self._last_run_ms = now_ms = services.clock.wall_ms()
-        self._uncleanable &= services.logs.logs.keys()
-        dirty = survey((log for tp, log in services.logs.logs.items() if tp not in self._uncleanable), now_ms)
+        logs = services.logs.logs.values()
+        self._uncleanable &= {_identity(log) for log in logs}
+        dirty = survey((log for log in logs if _identity(log) not in self._uncleanable), now_ms)
         self._dirtiest = dirty[0].dirty_ratio if dirty else 0.0
         self._delay_ms = max((each.overdue_ms for each in dirty), default=0)
         return next((each for each in dirty if each.is_due), None)
@@ -113,44 +117,59 @@ class Compaction:
         if log.offline or self._stopping or not (due := assess(log, now_ms)).is_due:
             return False
         self._pass = current = begin_pass(services.disk, due, settings, services.random, now_ms)
-        swaps = _Swaps(services, current)
-        partition = log.topic_partition
         try:
-            cleaned = await services.offload.run_apart(
-                partial(clean, services.disk, current.task),
-                bytes_per_second=settings.bytes_per_second,
-                on_report=swaps.add,
-            )
-            if not await swaps.finished():
-                return False
-            current.finish(cleaned)
-            await services.offload.run(services.logs.prepare_cleaner_checkpoint(log).run)
-            self._last, self._last_took_s = cleaned, services.clock.monotonic() - began_s
-            _log.info(
-                "compacted %s to offset %d: %d bytes became %d in %.1f s",
-                partition,
-                cleaned.next_dirty_offset,
-                cleaned.bytes_read,
-                cleaned.bytes_written,
-                self._last_took_s,
-            )
-            return True
+            return await self._finish(current, settings, began_s)
         except (WorkStopped, CorruptSegment) as error:
             # A log that was cut meanwhile may look corrupt. A worker that died by itself had most likely too little
             # memory, and would have it again.
             if current.is_wanted and not self._stopping:
-                self._give_up(partition, error)
+                self._give_up(log, error)
         except DiskError:
             log.offline = True
             raise
+        except Exception as error:
+            # It would go wrong again, and never let the others have their turn.
+            self._give_up(log, error)
+            raise
         finally:
             self._pass = None
-            await swaps.end()
         return False
 
-    def _give_up(self, partition: TopicPartition, error: Exception) -> None:
-        _log.error("%s is not compacted any more until the node starts again: %s", partition, error)
-        self._uncleanable.add(partition)
+    async def _finish(self, current: Pass, settings: CleaningSettings, began_s: float) -> bool:
+        """See a pass through to its end; false if its log has changed meanwhile. Nothing is left of what was written in
+        vain, nor under way, when this returns or raises."""
+        services, log = self._services, current.log
+        swaps = _Swaps(services, current)
+        try:
+            try:
+                cleaned = await services.offload.run_apart(
+                    partial(clean, services.disk, current.task),
+                    bytes_per_second=settings.bytes_per_second,
+                    on_report=swaps.add,
+                )
+            finally:
+                # A swap that failed has stopped the worker, and says why.
+                swapped = await swaps.finished()
+            if not swapped:
+                return False
+            current.finish(cleaned)
+        finally:
+            await swaps.end()
+        await services.offload.run(services.logs.prepare_cleaner_checkpoint(log).run)
+        self._last, self._last_took_s = cleaned, services.clock.monotonic() - began_s
+        _log.info(
+            "compacted %s to offset %d: %d bytes became %d in %.1f s",
+            log.topic_partition,
+            cleaned.next_dirty_offset,
+            cleaned.bytes_read,
+            cleaned.bytes_written,
+            self._last_took_s,
+        )
+        return True
+
+    def _give_up(self, log: Log, error: Exception) -> None:
+        _log.error("%s is not compacted any more until the node starts again: %s", log.topic_partition, error)
+        self._uncleanable.add(_identity(log))
 
     def _settings(self) -> CleaningSettings:
         config = self._services.config
@@ -182,7 +201,7 @@ class Compaction:
 
     def _uncleanable_bytes(self) -> int:
         logs, now_ms = self._services.logs.logs, self._services.clock.wall_ms()
-        found = survey((logs[partition] for partition in self._uncleanable if partition in logs), now_ms)
+        found = survey((log for log in logs.values() if _identity(log) in self._uncleanable), now_ms)
         return sum(each.dirty_bytes for each in found)
 
 
@@ -211,13 +230,14 @@ class _Swaps:
 
     async def end(self) -> None:
         """Wait for what is under way, and remove what was written in vain."""
-        services, log = self._services, self._pass.log
+        services, log, task = self._services, self._pass.log, self._pass.task
         if self._task is not None:
             await asyncio.wait([self._task])
-        if log.offline or services.logs.logs.get(log.topic_partition) is not log:
-            return
-        bases = [segment.base_offset for segment in self._pass.task.segments]
-        await services.offload.run(partial(_discard_all, services.disk, log.directory, bases))
+        if log.offline and services.logs.logs.get(log.topic_partition) is log:
+            return  # Its disk has failed.
+        # If the topic was deleted, and made anew under the same name, the worker may have written beside the new log.
+        bases = [segment.base_offset for segment in task.segments]
+        await services.offload.run(partial(_discard_all, services.disk, task.directory, bases))
 
     async def _swap_all(self) -> None:
         try:
@@ -247,6 +267,10 @@ class _Swaps:
         self._failed = True
         self._waiting.clear()
         self._services.offload.stop_apart()
+
+
+def _identity(log: Log) -> tuple[Uuid, int]:
+    return log.topic_id, log.topic_partition.partition
 
 
 def _discard_all(disk: Disk, directory: str, bases: list[int]) -> None:

@@ -148,7 +148,7 @@ class Node:
                     f"Listener {listener.name} asks for {listener.security_protocol}, which this release does not "
                     f"serve: use PLAINTEXT on a network that you trust."
                 )
-        for key in ("authorizer.class.name", "create.topic.policy.class.name", "alter.config.policy.class.name"):
+        for key in ("create.topic.policy.class.name", "alter.config.policy.class.name"):
             if self._config[key]:
                 raise StartupError(f"{key} is set, but this release cannot enforce it: remove the key.")
 
@@ -297,6 +297,13 @@ class Node:
         if self.failure is None:
             self.failure = error
             self.on_fatal()
+
+    def on_unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """The loop's exception handler: what nobody awaits has failed, a timer or a callback."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if isinstance(error, BaseException) and self._services is not None:
+            self._services.on_bug(error)
 
     # Stopping.
 

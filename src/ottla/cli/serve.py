@@ -39,6 +39,7 @@ async def _serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node]
             loop.add_signal_handler(number, stop)
     node = Node(config, runtime)
     node.on_fatal = stopping.set
+    loop.set_exception_handler(node.on_unhandled)
     if leash is not None:
 
         def let_go() -> None:

@@ -1,6 +1,7 @@
 """One wheel of timers for everything that waits: purgatories, sessions, throttles, periodic work.
 
-A timer costs a list append, and its cancellation one attribute; the event loop sees a single handle, the next tick on
+A timer costs a list append, and its cancellation one attribute: it stays where it lies until its tick comes. What is
+put off many times before it comes is therefore a `Deadline`. The event loop sees a single handle, the next tick on
 which something is due. Ticks are milliseconds, as all of Kafka's timeouts are.
 """
 
@@ -33,6 +34,42 @@ class Timer:
             call()
 
 
+class Deadline:
+    """A call that is put off far more often than it comes, as that of a session is: to put it off costs one store.
+
+    One timer of the wheel stands for it, and looks when it fires whether its time has come. Only a deadline that draws
+    nearer takes another one.
+    """
+
+    __slots__ = ("_call", "_due_ms", "_timer", "_timer_ms", "_wheel")
+
+    def __init__(self, wheel: TimerWheel, delay_ms: float, call: Callable[[], None]) -> None:
+        self._wheel = wheel
+        self._call = call
+        self._due_ms = self._timer_ms = wheel.now_ms() + delay_ms
+        self._timer = wheel.after(delay_ms, self._on_timer)
+
+    def put(self, delay_ms: float) -> None:
+        """The call comes `delay_ms` from now, and not when it was to come before."""
+        self._due_ms = self._wheel.now_ms() + delay_ms
+        if self._due_ms < self._timer_ms:
+            self._timer.cancel()
+            self._arm()
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _arm(self) -> None:
+        self._timer_ms = self._due_ms
+        self._timer = self._wheel.after(self._due_ms - self._wheel.now_ms(), self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._due_ms > self._timer_ms:
+            self._arm()
+        else:
+            self._call()
+
+
 class TimerWheel:
     """Owned by one event loop; `after` may be called from inside a timer."""
 
@@ -43,6 +80,9 @@ class TimerWheel:
         self._handle: asyncio.TimerHandle | None = None
         self._armed_tick = 0
         self._closed = False
+
+    def now_ms(self) -> float:
+        return self._clock.monotonic() * 1000
 
     def after(self, delay_ms: float, call: Callable[[], None]) -> Timer:
         timer = Timer(call)
@@ -56,6 +96,10 @@ class TimerWheel:
         else:
             slot.append(timer)
         return timer
+
+    def deadline(self, delay_ms: float, call: Callable[[], None]) -> Deadline:
+        """Like `after`, for what will be put off again and again."""
+        return Deadline(self, delay_ms, call)
 
     def every(self, period_ms: float, call: Callable[[], None], *, first_ms: float | None = None) -> Callable[[], None]:
         """Call again and again, `period_ms` after the last call returned and at first after `first_ms`, or else

@@ -33,7 +33,7 @@ from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log.producers import VerificationGuard
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records import HEADER_SIZE, BatchBuilder, TimestampType, end_txn_batch
-from ottla.runtime.timers import Timer
+from ottla.runtime.timers import Deadline, Timer
 
 if TYPE_CHECKING:
     from ottla.broker.coordinators.runtime import CoordinatorRuntime
@@ -133,7 +133,7 @@ class ServedShard(Generic[S]):
         """In the order of their offsets: appended, or about to be, and above the high watermark."""
         self._tokens: dict[int, Promise[object]] = {}
         self._next_token = 1
-        self._timers: dict[TimerKey, Timer] = {}
+        self._timers: dict[TimerKey, Deadline] = {}
 
     @property
     def closed(self) -> bool:
@@ -339,8 +339,9 @@ class ServedShard(Generic[S]):
             if isinstance(effect, SetTimer):
                 key = effect.key
                 if key in timers:
-                    timers[key].cancel()
-                timers[key] = self._services.timers.after(effect.delay_ms, partial(self._on_timer, key))
+                    timers[key].put(effect.delay_ms)
+                else:
+                    timers[key] = self._services.timers.deadline(effect.delay_ms, partial(self._on_timer, key))
             elif isinstance(effect, CancelTimer):
                 if effect.key in timers:
                     timers.pop(effect.key).cancel()
@@ -602,7 +603,7 @@ class ServedShard(Generic[S]):
         key = wait.retry
         if key is not None and key not in self._timers and not self.closed:
             _log.warning("what timer %s of %s decided was not written: %s", key, self.partition.topic_partition, error)
-            self._timers[key] = self._services.timers.after(TIMER_RETRY_MS, partial(self._on_timer, key))
+            self._timers[key] = self._services.timers.deadline(TIMER_RETRY_MS, partial(self._on_timer, key))
 
     def _lose(self, wait: Waiting) -> None:
         promise = wait if isinstance(wait, Promise) else wait.promise
