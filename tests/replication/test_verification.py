@@ -15,9 +15,9 @@ import pytest
 from ottla.broker.transaction_markers import Marker, write
 from ottla.broker.verification import Claim, Operation, TransactionVerification
 from ottla.client.peer import PeerLost
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log.producers import KNOWN_OPEN
-from ottla.model import NO_SEQUENCE, TRANSACTION_TOPIC, TopicPartition
+from ottla.model import GROUP_TOPIC, NO_SEQUENCE, TRANSACTION_TOPIC, TopicPartition
 from ottla.records import BatchBuilder
 from ottla.wire.frames import request_frame
 from ottla.wire.message import Message
@@ -192,6 +192,19 @@ async def theatre(*, coordinated: bool = True) -> AsyncIterator[Theatre]:
         made.verification.close()
 
 
+async def test_a_marker_of_nobody_is_refused_wherever_it_goes() -> None:
+    async with theatre() as play:
+        everywhere = [TP, TopicPartition(GROUP_TOPIC, 0)]
+        codes = await write(
+            play.stage.services,
+            [(Marker(-1, 0, 0, True, 1), everywhere), (Marker(PRODUCER, -1, 0, True, 1), everywhere)],
+        )
+        assert codes == [
+            dict.fromkeys(everywhere, ErrorCode.INVALID_REQUEST),
+            dict.fromkeys(everywhere, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ]
+
+
 # What is asked, and when.
 
 
@@ -254,6 +267,44 @@ async def test_what_comes_up_while_a_node_is_asked_goes_into_its_next_request() 
         play.coordinator.answer()
         assert {(await answer).error_code for answer in answers} == {0}
         assert play.log_end == 4, "the second of the two was the same batch"
+
+
+async def test_an_answer_that_cannot_be_read_is_none() -> None:
+    async with theatre() as play:
+        first = play.produce(0, producer_id=1, transactional_id="a")
+        await play.until_asked()
+        second = play.produce(0, producer_id=2, transactional_id="b")
+        line = play.verification._lines[2]
+        await play.until(lambda: bool(line.waiting))
+        play.coordinator._answers[-1].set_exception(Malformed("it cannot be read"))
+        assert (await first).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        await play.until_asked(2)
+        play.coordinator.answer()
+        assert (await second).error_code == 0
+
+
+async def test_one_who_fails_at_an_answer_keeps_nobody_else_from_theirs() -> None:
+    async with theatre() as play:
+        busy = play.produce(0, producer_id=1, transactional_id="a")
+        await play.until_asked()
+        bugs: list[BaseException] = []
+        play.stage.services.stop_node = bugs.append
+        line = play.verification._lines[2]
+        answers = [play.produce(0, producer_id=each, transactional_id=f"t{each}") for each in (2, 3)]
+        await play.until(lambda: len(line.waiting) == 2)
+        stumbling = next(iter(line.waiting.values()))[0]
+
+        def stumble(errors: object) -> None:
+            raise AssertionError("it cannot be")
+
+        then, stumbling.then = stumbling.then, stumble
+        play.coordinator.answer()
+        await play.until_asked(2)
+        play.coordinator.answer()
+        await play.until(lambda: any(answer.done() for answer in answers))
+        assert len(bugs) == 1
+        then({})
+        assert {(await answer).error_code for answer in (busy, *answers)} == {0}
 
 
 async def test_a_fenced_producer_is_told_so_and_nobody_is_asked() -> None:

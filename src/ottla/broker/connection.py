@@ -138,8 +138,9 @@ class ClientConnection:
         self.close_reason: str | None = None
         self.last_active = 0.0
         self.opening_size = 0
-        self.commit_size = 0
         """How long the beginning of this peer's last produce request was (`wire/produce_codec`); 0 if unknown."""
+        self.commit_size = 0
+        """The same of its last plain offset commit (`known_commits`)."""
         self.malformed = False
         self.received_bytes = 0
         self.requests = 0

@@ -46,6 +46,11 @@ class KnownCommits:
     def __init__(self) -> None:
         self._by_version: list[dict[bytes, KnownCommit]] = [{} for _ in range(LAST_VERSION + 1)]
 
+    def on_unloaded(self, partition: int) -> None:
+        """A shard is not served any more, and may be large: nothing of it is kept. The rest is soon learned again."""
+        for known in self._by_version:
+            known.clear()
+
     def find(
         self,
         services: Services,

@@ -46,6 +46,10 @@ def write(services: Services, markers: list[tuple[Marker, list[TopicPartition]]]
     results: list[Codes] = [{} for _ in markers]
     writing = _Writing(results)
     for (marker, partitions), codes in zip(markers, results, strict=True):
+        invalid = _invalid(marker)
+        if invalid is not None:
+            codes.update(dict.fromkeys(partitions, invalid))
+            continue
         for topic_partition in partitions:
             if topic_partition.topic == GROUP_TOPIC:
                 # The transaction committed offsets of a group, whose coordinator must hear of its end.
@@ -115,12 +119,15 @@ def _code_of(written: Promise[None]) -> ErrorCode:
     return ErrorCode.NONE
 
 
+def _invalid(marker: Marker) -> ErrorCode | None:
+    """Why no partition can take the marker, if that is so."""
+    if marker.producer_id < 0:
+        return ErrorCode.INVALID_REQUEST  # A marker ends the transaction of a producer.
+    return ErrorCode.INVALID_PRODUCER_EPOCH if marker.producer_epoch < 0 else None
+
+
 def _append(services: Services, marker: Marker, partition: HostedPartition) -> int:
     """Where the log ends with it (exclusive)."""
-    if marker.producer_id < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A marker ends the transaction of a producer.")
-    if marker.producer_epoch < 0:
-        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
     batch = end_txn_batch(
         commit=marker.commit,
         coordinator_epoch=marker.coordinator_epoch,

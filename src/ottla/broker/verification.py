@@ -11,6 +11,7 @@ request, with all partitions of one transaction together. Driven by Produce, and
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -31,6 +32,8 @@ from ottla.runtime.timers import TimerWheel
 if TYPE_CHECKING:
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
     from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+
+_log = logging.getLogger(__name__)
 
 
 class Operation(Enum):
@@ -145,6 +148,8 @@ class VerificationServices(Protocol):
     def metrics(self) -> VerificationMetrics: ...
 
     def spawn(self, work: Coroutine[object, object, None]) -> None: ...
+
+    def on_bug(self, error: BaseException) -> None: ...
 
 
 class TransactionVerification:
@@ -329,6 +334,11 @@ class TransactionVerification:
             code = ErrorCode.NETWORK_EXCEPTION
         except KafkaError as error:
             code = error.code
+        except Exception as error:
+            # Whatever it is, those who asked are answered.
+            _log.error("a question about transactions failed", exc_info=error)
+            self._services.on_bug(error)
+            code = ErrorCode.NETWORK_EXCEPTION
         else:
             code = ErrorCode(response.error_code)
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
@@ -363,7 +373,11 @@ class TransactionVerification:
         metrics = self._services.metrics
         metrics.verification_failures.value += len(errors)
         metrics.verification_time.observe(int((self._services.clock.monotonic() - question.asked_s) * 1e6))
-        question.then(errors)
+        try:
+            question.then(errors)
+        except Exception as error:  # Others asked in the same request.
+            _log.error("an answer about transaction %r failed", question.claim.transactional_id, exc_info=error)
+            self._services.on_bug(error)
 
 
 def _request(asked: dict[str, list[_Question]]) -> AddPartitionsToTxnRequest:

@@ -36,7 +36,7 @@ def _offset_acknowledged_early(patches: Patches) -> None:
 
     def await_commit(self: Any, batch: Any) -> None:
         self._timeline.commit(batch.end_offset)
-        self._settle(batch)
+        self._settle_to(batch.end_offset)
 
     patches.replace(ServedShard, "_await_commit", await_commit)
 

@@ -14,7 +14,7 @@ from ottla.broker.services import Services
 from ottla.client.peer import PeerLost, Peers
 from ottla.coordinator.outcome import Outcome
 from ottla.coordinator.transaction.effects import SendMarkers
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, Malformed
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.images import MetadataImage
 from ottla.model import TopicPartition
@@ -109,6 +109,7 @@ class Surroundings:
         self.reported: list[tuple[str, list[TopicPartition]]] = []
         self.due: list[Callable[[], None]] = []
         self.tasks: list[asyncio.Task[None]] = []
+        self.bugs: list[BaseException] = []
         services = SimpleNamespace(
             node_id=US,
             image=SimpleNamespace(partition=self.partition, broker=self.broker),
@@ -116,6 +117,7 @@ class Surroundings:
             timers=SimpleNamespace(after=self.after),
             transactions=SimpleNamespace(write=self.write),
             spawn=self.spawn,
+            on_bug=self.bugs.append,
         )
         self.sender = MarkerSender(cast("Services", services), cast("Peers", SimpleNamespace(at=self.at)))
 
@@ -263,6 +265,22 @@ async def test_a_refused_marker_is_sent_again(surroundings: Surroundings, code: 
     surroundings.nodes[2].answer()
     await surroundings.settle()
     assert surroundings.reported == [("t", [A])]
+
+
+async def test_a_request_that_fails_in_any_way_is_sent_again(surroundings: Surroundings) -> None:
+    await surroundings.decide("t", 10, A, B)
+    await surroundings.decide("u", 11, A)
+    _, answer = surroundings.nodes[2].asked.pop(0)
+    answer.set_exception(Malformed("it cannot be read"))
+    await surroundings.settle()
+    assert surroundings.nodes[2].written() == [(11, 7, "commit", [A])]
+    surroundings.nodes[2].answer()
+    await surroundings.wait()
+    assert surroundings.nodes[2].written() == [(10, 7, "commit", [A, B])]
+    surroundings.nodes[2].answer()
+    await surroundings.settle()
+    assert surroundings.reported == [("u", [A]), ("t", [A, B])]
+    assert len(surroundings.bugs) == 1
 
 
 async def test_a_topic_that_is_gone_and_a_later_epoch_need_no_marker(surroundings: Surroundings) -> None:

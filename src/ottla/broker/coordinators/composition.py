@@ -53,6 +53,7 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard]:
         compression=_compression(config.get_int("offsets.topic.compression.codec")),
     )
     runtime.load_plainly = lambda shard, base_offset, records: shard.offsets.load(base_offset, records)
+    runtime.on_unloaded = services.known_commits.on_unloaded
     services.replicas.leaderships[GROUP_TOPIC] = runtime
     return runtime
 

@@ -209,7 +209,14 @@ class MarkerSender:
     async def _converse(self, line: _Line) -> None:
         try:
             while line.waiting and not self._closed:
-                await self._deliver(line, self._next_batch(line))
+                batch = self._next_batch(line)
+                try:
+                    await self._deliver(line, batch)
+                except Exception as error:
+                    # Whatever it is, no decision is forgotten: what was answered already does no harm.
+                    _log.error("a request with markers failed, and is sent again", exc_info=error)
+                    self._services.on_bug(error)
+                    self._put_off(batch)
         finally:
             line.busy = False
 

@@ -150,7 +150,7 @@ class CoordinatorRuntime(Generic[S]):
         transaction_version: int,
     ) -> Promise[None]:
         """A transaction that wrote to the coordinator's own partition has ended: append the marker, and replay it. The
-        promise fails with the partition's own code."""
+        promise fails with what clients of a coordinator are told (`refusals.py`)."""
         served = self._served.get(partition)
         if served is None or not served.active:
             return broken(self._refusal(served))

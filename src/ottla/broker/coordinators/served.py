@@ -129,6 +129,8 @@ class ServedShard(Generic[S]):
         self._loop = asyncio.get_running_loop()
         self._gathered: deque[GrowingBatch] = deque()
         """In the order of their offsets: replayed, and appended when the turn ends. The last may yet grow."""
+        self._turn_ends = False
+        """Is `_end_turn` about to be called?"""
         self._uncommitted: deque[Batch] = deque()
         """In the order of their offsets: appended, or about to be, and above the high watermark."""
         self._tokens: dict[int, Promise[object]] = {}
@@ -371,7 +373,8 @@ class ServedShard(Generic[S]):
         batch.waits.append(wait)
 
     def _gather(self, batch: GrowingBatch) -> None:
-        if not self._gathered:
+        if not self._turn_ends:
+            self._turn_ends = True
             self._loop.call_soon(self._end_turn)
         self._gathered.append(batch)
 
@@ -441,12 +444,19 @@ class ServedShard(Generic[S]):
     # Batches.
 
     def _end_turn(self) -> None:
-        self.flush()
+        self._turn_ends = False
+        # What is asked for meanwhile is gathered with what the next turn brings.
+        for _ in range(len(self._gathered)):
+            self._append_next()
         self._services.replicas.wake_fetches()
 
     def flush(self) -> None:
         """Append what has been gathered, and what those who are told of that ask for."""
         while self._gathered:
+            self._append_next()
+
+    def _append_next(self) -> None:
+        if self._gathered:
             batch = self._gathered.popleft()
             self._append(batch, self._build(batch))
 

@@ -4,7 +4,8 @@ Three epochs. The *group epoch* rises with every change of members, subscription
 for which group epoch the target was worked out. A *member's epoch* says how far that member has come. All else here is
 derived from members and kept with them: who is subscribed to what, which instance id is whose, who owns a partition.
 
-Everything lives in maps of the shard's timeline and changes in `replay` alone. Driven by `groups.ConsumerGroups`.
+Everything lives in maps of the shard's timeline and changes in `replay` alone. Driven by
+`consumer_groups.ConsumerGroups`.
 """
 
 from __future__ import annotations
