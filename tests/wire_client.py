@@ -26,8 +26,17 @@ _CORRELATION_ID = Struct(">i")
 class WireClient:
     """One connection. Requests may be pipelined: `send` several, then `receive` their answers in order."""
 
-    def __init__(self, address: tuple[str, int], *, client_id: str | None = "test", timeout_s: float = 20) -> None:
-        self._socket = socket.create_connection(address, timeout=timeout_s)
+    def __init__(
+        self,
+        address: tuple[str, int],
+        *,
+        client_id: str | None = "test",
+        timeout_s: float = 20,
+        host: str | None = None,
+    ) -> None:
+        """`host` is the address to come from, where that matters."""
+        source = None if host is None else (host, 0)
+        self._socket = socket.create_connection(address, timeout=timeout_s, source_address=source)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._client_id = client_id
         self._correlation_ids = count(1)

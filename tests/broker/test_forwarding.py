@@ -67,6 +67,7 @@ class Broker:
         self.clock = runtime.clock
         self.controller = wire
         self.control = SimpleNamespace(is_active_controller=False)
+        self.authorizer = None
 
     def context(self, api_key: int, api_version: int) -> Context:
         connection = cast(ClientConnection, SimpleNamespace(peer=("10.0.0.7", 1234)))

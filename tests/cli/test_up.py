@@ -237,7 +237,7 @@ def test_an_address_that_is_not_ours_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["authorizer.class.name", "create.topic.policy.class.name"])
 def test_a_policy_that_cannot_be_enforced_is_refused(tmp_path: Path, key: str) -> None:
-    setting = f"{key}=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    setting = f"{key}=org.example.OurOwn"
     assert key in one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path), "--set", setting))
 
 

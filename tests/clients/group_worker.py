@@ -69,7 +69,6 @@ def kafka_python(bootstrap: str, group: str, topic: str, options: dict[str, str]
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(
-        topic,
         bootstrap_servers=bootstrap,
         group_id=group,
         group_instance_id=options.get("instance"),
@@ -78,8 +77,12 @@ def kafka_python(bootstrap: str, group: str, topic: str, options: dict[str, str]
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
+    # Version 3.0.12 forgets an assignment that comes while no poll waits for it, and then never asks again: so it knows
+    # the topic before it joins, and polls with patience.
+    consumer.partitions_for_topic(topic)
+    consumer.subscribe([topic])
     while not teller.ended:
-        polled = consumer.poll(timeout_ms=50)
+        polled = consumer.poll(timeout_ms=1_000)
         teller.owns(sorted(partition.partition for partition in consumer.assignment()))
         if polled:
             consumer.commit()

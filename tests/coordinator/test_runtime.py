@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 
 from ottla.broker.coordinators import loading, served
+from ottla.broker.hosted import HostedPartition
 from ottla.broker.promise import Promise
 from ottla.coordinator.outcome import Answer, CancelTimer, Outcome, SetTimer
+from ottla.coordinator.stored import AnyRecord
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log import AppendInfo
 from ottla.records import BatchBuilder, BatchHeader, CompressionType, batches
 from ottla.runtime import DiskError
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -20,6 +24,7 @@ from ottla.wire.messages.delete_topics_request import DeleteTopicsRequest
 from ottla.wire.messages.delete_topics_response import DeleteTopicsResponse
 from tests.coordinator.toy import KINDS, Play, Ring, Told, Toy, play, record
 from tests.log.faulty_disk import Operation
+from tests.seams.surroundings import InlineOffload
 from tests.seams.test_maintenance import until
 
 R = TypeVar("R")
@@ -253,6 +258,150 @@ async def test_a_batch_that_is_full_is_appended_before_the_turn_ends() -> None:
         assert [header.record_count for header in headers(it)] == [2, 2, 1]
 
 
+def large(count: int) -> list[AnyRecord]:
+    """Records that fill a batch each, more or less."""
+    return [record(f"{number}-".ljust(600_000, "x"), number) for number in range(count)]
+
+
+def refuse_append(it: Play, monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+    """Of the appends from now on, the partition refuses one."""
+    replicas = it.it.node.services.replicas
+    append, appended = replicas.append_by_coordinator, itertools.count()
+
+    def refuse(*arguments: Any, **options: Any) -> AppendInfo:
+        if next(appended) == refused:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return append(*arguments, **options)
+
+    monkeypatch.setattr(replicas, "append_by_coordinator", refuse)
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+async def test_an_outcome_of_which_a_batch_is_refused_is_refused(refused: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with play() as it:
+        refuse_append(it, monkeypatch, refused)
+        promise: Promise[str] = it.runtime.write(
+            NAME, lambda toy, now_ms: Outcome("done", large(3), [Ring("bell")], "tag", atomic=False)
+        )
+        assert len(it.toy.state()) == 3
+        await turn()
+        assert code(promise) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert it.rung == []
+        assert it.toy.heard[-1] == ("tag", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert len(it.toy.state()) == len(it.toy.committed()) == it.partition.log.log_end_offset == refused
+
+
+async def test_an_outcome_with_a_record_larger_than_a_batch_is_refused_whole_though_it_need_not_be_atomic() -> None:
+    async with play() as it:
+        too_large = record("x" * it.partition.rules.max_message_bytes, 1)
+        records = [record("first", 1), too_large, record("last", 1)]
+        promise: Promise[str] = it.runtime.write(
+            NAME, lambda toy, now_ms: Outcome("done", records, [Ring("bell")], atomic=False)
+        )
+        assert code(promise) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (it.toy.state(), it.rung) == ({}, [])
+
+
+async def test_what_was_decided_on_a_batch_that_is_undone_is_undone_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with play() as it:
+        refuse_append(it, monkeypatch, 0)
+        first = it.runtime.write(NAME, adding(1))
+        others: list[Promise[int]] = [
+            # Two do not fit into one batch.
+            it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, [record(NAME, toy.numbers[NAME] + 1), *large(1)]))
+            for _ in range(2)
+        ]
+        assert it.toy.state()[NAME] == 3
+        await turn()
+        assert [code(promise) for promise in (first, *others)] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
+        assert it.toy.state() == {}
+        assert it.partition.log.log_end_offset == 0
+        assert await it.runtime.write(NAME, adding(1)) == 1
+
+
+async def test_a_transactional_write_is_decided_when_what_was_gathered_is_written_or_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with play() as it:
+        it.partition.log.producers.verify_transactions = False
+        gathered = it.runtime.write(NAME, adding(1))
+        refuse_append(it, monkeypatch, 0)
+        seen: list[dict[str, int]] = []
+
+        def decide(toy: Toy, now_ms: int) -> Outcome[int]:
+            seen.append(toy.state())
+            return toy.add(NAME, 10)
+
+        written = it.runtime.write_transactional(NAME, 7, 0, decide)
+        assert code(gathered) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert written.result() == 10
+        assert seen == [{}]
+
+
+async def test_who_asks_again_while_more_is_appended_comes_after_that() -> None:
+    async with play() as it:
+        more: list[Promise[int]] = []
+        first: Promise[int] = it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, [record(NAME, 1), *large(1)]))
+        first.when_done(lambda promise: more.append(it.runtime.write(NAME, adding(100))))
+        second: Promise[int] = it.runtime.write(NAME, lambda toy, now_ms: Outcome(0, [record(NAME, 2), *large(1)]))
+        await turn()
+        assert (first.result(), second.result(), more[0].result()) == (0, 0, 102)
+        assert it.toy.committed()[NAME] == 102
+        assert len(it.made) == 1
+
+
+async def test_a_leadership_that_ends_within_an_append_breaks_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with play() as it:
+        replicas = it.it.node.services.replicas
+        append = replicas.append_by_coordinator
+
+        def append_and_resign(*arguments: Any, **options: Any) -> AppendInfo:
+            info = append(*arguments, **options)
+            it.resign()
+            return info
+
+        monkeypatch.setattr(replicas, "append_by_coordinator", append_and_resign)
+        promise = it.runtime.write(NAME, setting(NAME, 1))
+        await turn()
+        assert code(promise) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_somebody_who_fails_at_an_answer_keeps_nobody_else_from_theirs() -> None:
+    async with play() as it:
+        it.lead_two()
+        bugs: list[BaseException] = []
+        it.it.node.services.stop_node = bugs.append
+        promises = [
+            it.runtime.write(NAME, lambda toy, now_ms: toy.set(NAME, 1, effects=[Ring("bell")])) for _ in range(3)
+        ]
+
+        def stumble(value: int) -> int:
+            raise AssertionError("it cannot be")
+
+        made = promises[0].then(stumble, lambda error: 0)
+        await turn()
+        it.replicate()
+        assert [promise.result() for promise in promises] == [1, 1, 1]
+        assert len(it.rung) == 3
+        assert code(made) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert [str(bug) for bug in bugs] == ["it cannot be"]
+
+
+async def test_a_refusal_does_not_wait_for_the_batch_that_took_too_long() -> None:
+    async with play(timeout_ms=20) as it:
+        it.lead_two()
+
+        def two(toy: Toy, token: int, now_ms: int) -> Outcome[Told]:
+            toy.answers["tag"] = Outcome(effects=[Answer(token=token, response=Told(-1))])
+            return Outcome(None, [record(NAME, 1)], [], "tag")
+
+        it.runtime.timeout_ms = 20
+        answered = it.runtime.write_waiting(NAME, two)
+        await turn()
+        it.runtime.timeout_ms = 3_600_000  # Nobody could wait a second time.
+        assert (await answered).number == -1
+
+
 async def test_a_commit_that_takes_too_long_is_told_so_and_may_yet_happen() -> None:
     async with play(timeout_ms=20) as it:
         it.lead_two()
@@ -456,6 +605,98 @@ async def test_a_log_that_cannot_be_read_as_what_it_is_is_not_served() -> None:
         await until(lambda: code(it.runtime.write(NAME, setting(NAME, 2))) == ErrorCode.NOT_COORDINATOR)
         assert it.runtime.read_all(lambda toy, now_ms: toy.state()) == []
         assert "loaded" not in it.toy.heard
+
+
+@pytest.mark.parametrize("method", ["replay", "on_loaded"])
+async def test_a_log_that_a_shard_stumbles_over_stops_its_own_partition_alone(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with play(partitions=2) as it:
+        services = it.it.node.services
+        names = [next(name for name in "abcdef" if it.runtime.partition_for(name) == index) for index in (0, 1)]
+        for name in names:
+            await it.runtime.write(name, setting(name, 1))
+        stopped: list[BaseException] = []
+        services.stop_node = stopped.append
+        original = getattr(Toy, method)
+
+        def stumble(toy: Toy, *arguments: object) -> object:
+            assert toy.partition != 0, "what the log says cannot be"
+            return original(toy, *arguments)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Toy, method, stumble)
+            for index in (0, 1):
+                partition = services.replicas.partition("t", index)
+                assert partition is not None
+                it.runtime.on_elected(partition)
+            await loaded(it)
+        await until(lambda: code(it.runtime.write(names[0], setting("x", 1))) is ErrorCode.NOT_COORDINATOR)
+        assert await it.runtime.write(names[1], setting(names[1], 2)) == 2
+        assert stopped == []
+
+
+class Surprise(InlineOffload):
+    """Something happens before each read begins."""
+
+    def __init__(self, happen: Callable[[], None]) -> None:
+        self._happen = happen
+
+    def run(self, work: Callable[[], R]) -> Awaitable[R]:
+        def late() -> R:
+            self._happen()
+            return work()
+
+        return super().run(late)
+
+
+async def test_a_file_that_is_closed_with_its_partition_is_no_broken_disk() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        services = it.it.node.services
+        lost: list[HostedPartition] = []
+        services.replicas.on_offline = lambda partition, error: lost.append(partition)
+
+        def delete() -> None:
+            services.replicas.forget("t", 0)
+            it.partition.log.abandon()
+
+        services.offload = Surprise(delete)
+        it.lead()
+        await until(lambda: not it.runtime._loading)
+        assert (it.partition.failed, lost) == (False, [])
+
+
+async def test_a_segment_that_is_closed_before_it_is_read_is_looked_for_again() -> None:
+    """Retention and compaction close what they take away."""
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        closed: list[str] = []
+
+        def close_once() -> None:
+            segment = next(iter(it.partition.log._segments))
+            if not closed:
+                closed.append(segment.file.path)
+                segment.close()
+
+        it.it.node.services.offload = Surprise(close_once)
+        it.lead()
+        await loaded(it)
+        assert closed
+        assert it.toy.committed() == {NAME: 1}
+
+
+async def test_a_disk_that_cannot_be_read_takes_the_partition_offline() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+
+        def refuse() -> None:
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is broken")
+
+        it.it.node.services.offload = Surprise(refuse)
+        it.lead()
+        await until(lambda: it.partition.failed)
+        assert it.unloaded[-1] == 0
 
 
 # Transactions.

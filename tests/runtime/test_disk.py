@@ -73,6 +73,24 @@ def test_a_handle_keeps_the_descriptor_of_a_closed_and_removed_file(tmp_path: Pa
         os.fstat(fd)
 
 
+def test_a_file_that_is_closed_during_a_read_is_read_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop closes files that threads are reading: the number must not go to another file between two reads."""
+    disk = SystemDisk()
+    file = disk.open(str(tmp_path / "00000000000000000000.log"), create=True)
+    file.write(0, b"first and second")
+    pread = os.pread
+
+    def short_then_closed(fd: int, size: int, position: int) -> bytes:
+        data = pread(fd, min(size, 6), position)
+        file.close()
+        return data
+
+    monkeypatch.setattr(os, "pread", short_then_closed)
+    assert file.read(0, 16) == b"first and second"
+
+
 def test_a_lock_excludes_this_process_and_others_until_it_is_released(tmp_path: Path) -> None:
     disk = SystemDisk()
     path = str(tmp_path / ".lock")

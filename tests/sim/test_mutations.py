@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.sim.batch import Job, run_job
-from ottla.sim.mutations import MUTATIONS, Mutation, mutated
+from ottla.sim.mutation import Mutation
+from ottla.sim.mutations import MUTATIONS, mutated
 from ottla.sim.options import Mode
 
 

@@ -1,19 +1,62 @@
 """The operations that a client may carry out on a resource, as the bit field that some APIs answer with (KIP-430).
 
 Without an authorizer everybody may do everything that the kind of resource knows. Read by Metadata, DescribeCluster,
-DescribeTopicPartitions and DescribeGroups.
+DescribeTopicPartitions, DescribeGroups and ConsumerGroupDescribe.
 """
 
 from __future__ import annotations
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
+from typing import TYPE_CHECKING
+
+from ottla.metadata.acls import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+_KNOWN = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+def on_topic(context: Context, name: str) -> int:
+    return _bits(context, ResourceType.TOPIC, name)
 
 
-ON_TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-ON_GROUP = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-ON_CLUSTER = _bits(_CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE)
+def on_group(context: Context, name: str) -> int:
+    return _bits(context, ResourceType.GROUP, name)
+
+
+def on_cluster(context: Context) -> int:
+    """None at all for whoever may not describe the cluster."""
+    if not context.may_cluster(Operation.DESCRIBE):
+        return 0
+    return _bits(context, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _bits(context: Context, kind: ResourceType, name: str) -> int:
+    return sum(1 << operation for operation in _KNOWN[kind] if context.may(operation, kind, name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.controller.requester import AnyRequester, Requester
+from ottla.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection
@@ -36,4 +37,42 @@ class Context(NamedTuple):
     @property
     def requester(self) -> Requester:
         """The client, as the controller sees it."""
-        return AnyRequester(self.principal)
+        if self.services.authorizer is None:
+            return AnyRequester(self.principal)
+        return ClientRequester(self)
+
+    # What the client may do. Everything, where there is no authorizer.
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.may(self.principal, self.client_host, operation, kind, name)
+
+    def may_for_some(self, operation: Operation, kind: ResourceType) -> bool:
+        """To any resource of the kind, whatever its name?"""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.may_for_some(self.principal, self.client_host, operation, kind)
+
+    def may_topic(self, operation: Operation, name: str) -> bool:
+        return self.may(operation, ResourceType.TOPIC, name)
+
+    def may_group(self, operation: Operation, name: str) -> bool:
+        return self.may(operation, ResourceType.GROUP, name)
+
+    def may_cluster(self, operation: Operation) -> bool:
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def may_transactional(self, operation: Operation, name: str) -> bool:
+        return self.may(operation, ResourceType.TRANSACTIONAL_ID, name)
+
+
+class ClientRequester(NamedTuple):
+    """A client whose rights count."""
+
+    context: Context
+
+    @property
+    def principal(self) -> str:
+        return self.context.principal
+
+    def may_describe_configs(self, topic: str) -> bool:
+        return self.context.may_topic(Operation.DESCRIBE_CONFIGS, topic)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker import authorisation
 from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, offset_commit, produce
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
@@ -136,9 +137,9 @@ class Dispatcher:
                 meters.requests.value += 1
                 meters.bytes.value += end - start
                 if meters.requests.value & SAMPLE_MASK != 1:
-                    return fetch.start(self._services, self._listener, view, version, correlation_id, position, end)
+                    return fetch.start(self._services, connection, view, version, correlation_id, position, end)
                 began_s = self._clock.monotonic()
-                reply = fetch.start(self._services, self._listener, view, version, correlation_id, position, end)
+                reply = fetch.start(self._services, connection, view, version, correlation_id, position, end)
                 return self._metrics.timed(meters, began_s, reply)
             if api_key in (PRODUCE, FETCH):
                 raise CloseConnection(f"version {version} of {APIS[api_key].name} is not served")
@@ -172,7 +173,7 @@ class Dispatcher:
         meters = self._metrics.of(api_key, api.name)
         meters.requests.value += 1
         meters.bytes.value += len(frame)
-        result = served.handler(context, request)
+        result = authorisation.call(context, served.handler, request)
         if isinstance(result, Promise) and result.done:
             result = result.result()
         if isinstance(result, Message):

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.api.refusals import refusal, says
+from ottla.broker.authorisation import call
 from ottla.broker.context import Context
 from ottla.broker.limits import ELEMENTS_MAX
 from ottla.client.conversation import ELEMENTS_MAX as RESPONSE_ELEMENTS_MAX
@@ -84,7 +85,7 @@ async def forward(context: Context, request: Message) -> Message:
 async def _handle_here(context: Context, request: Message) -> Message:
     from ottla.broker.api import CONTROLLER_HANDLERS, load
 
-    result = load(CONTROLLER_HANDLERS[context.api_key])(context._replace(on_controller=True), request)
+    result = call(context._replace(on_controller=True), load(CONTROLLER_HANDLERS[context.api_key]), request)
     return result if isinstance(result, Message) else await result
 
 

@@ -148,7 +148,7 @@ class Node:
                     f"Listener {listener.name} asks for {listener.security_protocol}, which this release does not "
                     f"serve: use PLAINTEXT on a network that you trust."
                 )
-        for key in ("authorizer.class.name", "create.topic.policy.class.name", "alter.config.policy.class.name"):
+        for key in ("create.topic.policy.class.name", "alter.config.policy.class.name"):
             if self._config[key]:
                 raise StartupError(f"{key} is set, but this release cannot enforce it: remove the key.")
 

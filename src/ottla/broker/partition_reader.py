@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorisation import Asker
 from ottla.broker.fetch_sessions import FetchPartition
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 from ottla.partition import Heard, PartitionLeader
 from ottla.runtime import DiskError, FileSpan
 from ottla.wire.fetch_codec import NO_WATERMARK, Fetched, Request, Wanted
@@ -102,17 +104,23 @@ class PartitionReader:
 
 
 class ConsumerReader(PartitionReader):
-    __slots__ = ("_committed_only", "_listener", "_rack")
+    __slots__ = ("_asker", "_committed_only", "_listener", "_rack")
 
-    def __init__(self, services: Services, request: Request, version: int, listener: str) -> None:
-        """`listener` is what the consumer came by."""
+    def __init__(
+        self, services: Services, request: Request, version: int, listener: str, asker: Asker | None = None
+    ) -> None:
+        """`listener` is what the consumer came by; `asker` is whose rights count, if any do."""
         super().__init__(services, version)
+        self._asker = asker
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._rack = request.rack
         self._listener = listener
 
     def read(self, wanted: Wanted, remembered: FetchPartition | None, max_bytes: int, min_one: bool) -> Found:
         """What the partition has now."""
+        asker = self._asker
+        if asker is not None and not asker.may_topic(self._services, Operation.READ, wanted.topic):
+            return _forbidden(wanted, remembered)
         hosted = self._find(wanted)
         found = Found(wanted, remembered, hosted)
         try:
@@ -171,10 +179,14 @@ class ConsumerReader(PartitionReader):
 
 
 class FollowerReader(PartitionReader):
-    __slots__ = ("_broker_epoch", "_replica_id")
+    __slots__ = ("_broker_epoch", "_forbidden", "_replica_id")
 
-    def __init__(self, services: Services, request: Request, version: int) -> None:
+    def __init__(self, services: Services, request: Request, version: int, asker: Asker | None = None) -> None:
+        """`asker` is whose rights count, if any do: a follower acts for the cluster."""
         super().__init__(services, version)
+        self._forbidden = asker is not None and not asker.may(
+            Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        )
         self._replica_id = request.replica_id
         self._broker_epoch = request.broker_epoch
 
@@ -182,6 +194,8 @@ class FollowerReader(PartitionReader):
         """What the partition has now. With `arrived` the request has just come, and the follower's position is taken
         from it; later, when it has waited, that is old news."""
         wanted = remembered.wanted
+        if self._forbidden:
+            return _forbidden(wanted, remembered)
         hosted = self._find(wanted)
         found = Found(wanted, remembered, hosted)
         try:
@@ -232,3 +246,10 @@ class FollowerReader(PartitionReader):
         """Never one that is in sync: it would fall out of the in-sync set."""
         throttle = self._services.leader_throttle
         return self._replica_id not in leader.isr and throttle.is_exceeded(self._replicas.now_ms())
+
+
+def _forbidden(wanted: Wanted, remembered: FetchPartition | None) -> Found:
+    """For whoever may not read the topic it is as if it were not here, but for the code."""
+    found = Found(wanted, remembered, None)
+    found.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return found

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar, cast
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -71,12 +71,17 @@ class Promise(Generic[R]):
             self._call = call
 
     def then(self, answer: Callable[[R], T], refuse: Callable[[KafkaError], T]) -> Promise[T]:
-        """The promise of what one of the two makes of the result."""
+        """The promise of what one of the two makes of the result. It is broken if they fail."""
         made: Promise[T] = Promise()
 
         def settle(promise: Promise[R]) -> None:
             error = promise._error
-            made.resolve(answer(cast("R", promise._value)) if error is None else refuse(error))
+            try:
+                value = answer(cast("R", promise._value)) if error is None else refuse(error)
+            except Exception:
+                made.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+                raise
+            made.resolve(value)
 
         self.when_done(settle)
         return made

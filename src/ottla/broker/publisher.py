@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from ottla.broker.authorisation import authorizer_of
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
 from ottla.config.key import ConfigValue
@@ -84,6 +85,7 @@ class MetadataPublisher:
         self._postponed: dict[TopicPartition, PartitionChange] = {}
         """The newest change of each partition whose log is yet to be made."""
         self._making = False
+        self._knows_acls = False
         self._known: tuple[NodeConfig, Mapping[str, str], Settings] | None = None
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
@@ -92,6 +94,9 @@ class MetadataPublisher:
         on does so under the configs that are in force."""
         services = self._services
         services.image = image
+        if services.authorizer is not None and (delta.acls_changed or not self._knows_acls):
+            self._knows_acls = True
+            services.authorizer = authorizer_of(services.config, image)
         changes = delta.local_changes(services.node_id)
         if changes.deleted:
             self._delete([TopicPartition(topic, index) for topic, _, index in changes.deleted])

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorisation import first_authorizer
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connections import Connections
 from ottla.broker.coordinators.composition import group_coordinators, transaction_coordinators
@@ -34,9 +35,12 @@ from ottla.metrics.registry import Registry
 from ottla.model import Uuid
 from ottla.runtime import Clock, Disk, FileSpan, Offload, Runtime
 from ottla.runtime.timers import TimerWheel
+from ottla.security.authorizer import Authorizer
+from ottla.wire.message import Message
 from ottla.wire.produce_codec import Openings
 
 if TYPE_CHECKING:
+    from ottla.broker.context import Context
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
     from ottla.broker.verification import TransactionVerification
@@ -48,6 +52,8 @@ _log = logging.getLogger(__name__)
 
 CREATED_WAIT_MS_MAX = 1_000
 """How long an answer waits for a topic that was created elsewhere to be known here."""
+
+CREATE_TOPICS = 19
 
 DRAIN_S_MAX = 5.0
 """How long a node that stops waits for what is under way."""
@@ -72,6 +78,8 @@ class Services:
         self.logs = logs
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
+        self.authorizer: Authorizer | None = first_authorizer(config)
+        """Who may do what, by the newest metadata; None where everybody may do everything."""
         self.image_watch = ImageWatch(timers)
         self.known_commits = KnownCommits()
         self.openings = Openings()
@@ -209,17 +217,27 @@ class Services:
         alive = self.image.alive_brokers()
         return self.random.choice(alive).broker_id if alive else -1
 
-    async def create_on_first_use(self, names: list[str]) -> dict[str, ErrorCode]:
-        """Create topics that somebody asked about, with the broker's defaults; the error of each that was refused."""
+    async def create_on_first_use(self, names: list[str], client: Context | None = None) -> dict[str, ErrorCode]:
+        """Create topics that somebody asked about, with the broker's defaults; the error of each that was refused.
+
+        In the name of `client`, if it is one: then its right to create them counts, and not the broker's.
+        """
         from ottla.broker.coordinators.topics import creatable
+        from ottla.broker.forwarding import forward
         from ottla.wire.messages.create_topics_request import CreateTopicsRequest
         from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 
         request = CreateTopicsRequest(topics=[creatable(self.config, name) for name in names])
-        try:
-            response = await self.controller.send(request, CreateTopicsResponse)
-        except KafkaError:
-            return {}
+        response: Message
+        if client is None or self.authorizer is None:
+            try:
+                response = await self.controller.send(request, CreateTopicsResponse)
+            except KafkaError:
+                return {}
+        else:
+            as_client = client._replace(api_key=CREATE_TOPICS, api_version=request.VERSIONS[-1])
+            response = await forward(as_client, request)
+        assert isinstance(response, CreateTopicsResponse)
         refused = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
         # Somebody else was quicker: that is no error to whoever wants to use it.
         refused = {name: code for name, code in refused.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}

@@ -38,6 +38,11 @@ _SUCCESSORS = {
 """Keys that Kafka once had, and what took their place: an old file may still have them."""
 
 
+SUPER_USERS = "super.users"
+ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+"""Keys of the authorizer, not of Kafka's table: Kafka hands its authorizer the node's own file as it is."""
+
+
 class NodeConfig:
     """A node's configuration: `config["num.partitions"]`, or typed, `config.get_int("num.partitions")`."""
 
@@ -83,6 +88,8 @@ class NodeConfig:
     def warnings(self) -> Iterator[str]:
         """Sentences for the log of a starting node."""
         for name in self.unknown:
+            if self.has_authorizer and name in (SUPER_USERS, ALLOW_EVERYONE):
+                continue
             import difflib  # Here, because most nodes have nothing to be warned of.
 
             successor = _SUCCESSORS.get(name)
@@ -93,6 +100,22 @@ class NodeConfig:
             yield f"The configuration {name} is not known and has no effect{instead}."
         if self.get_list("config.providers"):
             yield "config.providers is set, but variables in values are not replaced."
+
+    # The authorizer.
+
+    @property
+    def has_authorizer(self) -> bool:
+        return bool(self["authorizer.class.name"])
+
+    @property
+    def super_users(self) -> frozenset[str]:
+        """Principals who may do everything, `type:name` each, with semicolons between them."""
+        users = (user.strip() for user in self.static.get(SUPER_USERS, "").split(";"))
+        return frozenset(user for user in users if user)
+
+    @property
+    def allow_everyone_if_no_acl_found(self) -> bool:
+        return self.static.get(ALLOW_EVERYONE, "").strip().lower() == "true"
 
     # Values.
 

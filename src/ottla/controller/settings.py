@@ -44,6 +44,6 @@ class ControllerSettings:
             idle_interval_ms=config.get_int("metadata.max.idle.interval.ms"),
             balances_leaders=config.get_bool("auto.leader.rebalance.enable"),
             balance_interval_ms=config.get_int("leader.imbalance.check.interval.seconds") * 1000,
-            has_authorizer=bool(config.get_text("authorizer.class.name")),
+            has_authorizer=config.has_authorizer,
             unclean_election_interval_ms=config.get_int("unclean.leader.election.interval.ms"),
         )

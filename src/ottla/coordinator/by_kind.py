@@ -26,7 +26,12 @@ def join(shard: GroupShard, request: JoinGroupRequest, joiner: Joiner, now_ms: i
         return shard.classic.join(request, joiner, now_ms)
     if group.is_empty():
         return shard.classic.join(request, joiner, now_ms, before=group.tombstones())
-    sender = Sender(client_id=joiner.client_id, client_host=joiner.client_host, fresh_id=joiner.unique)
+    sender = Sender(
+        client_id=joiner.client_id,
+        client_host=joiner.client_host,
+        fresh_id=joiner.unique,
+        may_describe=joiner.may_describe,
+    )
     return shard.consumer.classic_join(request, sender, joiner.api_version, now_ms)
 
 

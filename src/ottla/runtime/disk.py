@@ -88,7 +88,8 @@ class SystemFile:
         return os.fstat(self.handle.fd).st_size
 
     def read(self, position: int, size: int) -> bytes:
-        fd = self.handle.fd
+        handle = self.handle  # Held, here and below: a file that the loop closes meanwhile keeps its descriptor.
+        fd = handle.fd
         try:
             data = os.pread(fd, size, position)
             if len(data) == size or not data:
@@ -127,7 +128,8 @@ class SystemFile:
             _refuse("preallocate", self._path, error)
 
     def cached(self, position: int, size: int) -> bool:
-        fd = self.handle.fd
+        handle = self.handle
+        fd = handle.fd
         probe = bytearray(1)
         step = max(size // (CACHE_PROBES - 1), READ_AHEAD_BYTES)
         try:
@@ -141,7 +143,8 @@ class SystemFile:
         return True
 
     def prefetch(self, position: int, size: int) -> None:
-        fd = self.handle.fd
+        handle = self.handle
+        fd = handle.fd
         try:
             if not _SENDS_TO_FILES:
                 while size > 0 and (data := os.pread(fd, min(size, READ_AHEAD_BYTES), position)):
@@ -159,12 +162,14 @@ class SystemFile:
     def write_back(self, position: int, size: int) -> None:
         write = _sync_file_range()
         if write is not None:
+            handle = self.handle
             # Also waits for what was begun before, so that no more than one piece is ever on its way.
-            write(self.handle.fd, position, size, _WAIT_BEFORE_AND_WRITE)
+            write(handle.fd, position, size, _WAIT_BEFORE_AND_WRITE)
 
     def sync(self) -> None:
+        handle = self.handle
         try:
-            os.fdatasync(self.handle.fd)
+            os.fdatasync(handle.fd)
         except OSError as error:
             _refuse("sync", self._path, error)
 

@@ -33,14 +33,16 @@ def run_job(job: Job) -> Result:
     from ottla.sim.mutations import MUTATIONS, mutated
 
     nodes = job.nodes
-    if nodes is None and job.mutation is not None:
-        nodes = MUTATIONS[job.mutation].nodes
+    mutation = None if job.mutation is None else MUTATIONS[job.mutation]
+    if nodes is None and mutation is not None:
+        nodes = mutation.nodes
+    with_groups = mutation is not None and mutation.with_groups
     # A simulation makes much garbage at once and is over soon: collecting in between costs more than it saves.
     gc.collect()
     gc.disable()
     try:
         with mutated(job.mutation):
-            return run_seed(job.seed, job.mode, nodes=nodes, seconds=job.seconds)
+            return run_seed(job.seed, job.mode, nodes=nodes, seconds=job.seconds, with_groups=with_groups)
     finally:
         gc.enable()
         with warnings.catch_warnings():

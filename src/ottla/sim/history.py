@@ -58,10 +58,8 @@ class Txn:
     ended: float = -1.0
     outcome: Outcome = Outcome.PENDING
     sends: list[Send] = field(default_factory=list)
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """Of a group, committed with it: where its reader goes on."""
-    sources: list[bytes] = field(default_factory=list)
-    """The values that were read between the offsets before and these, if it was to process them."""
+    sources: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    """Where the records lie of which it made others, in the order of those; a value may be there twice."""
 
 
 class Read(NamedTuple):
@@ -126,6 +124,30 @@ class Identity(NamedTuple):
     completed: float
 
 
+@dataclass(slots=True, kw_only=True)
+class Commit:
+    """Offsets that a group committed, or tried to."""
+
+    group_id: str
+    name: str
+    """Of this commit alone; in its metadata."""
+    offsets: dict[TopicPartition, int]
+    invoked: float
+    completed: float = -1.0
+    outcome: Outcome = Outcome.PENDING
+    transaction: Txn | None = None
+    """Of which it is a part, if it is."""
+
+
+class Owned(NamedTuple):
+    """What a member of a group was told to have."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    partitions: frozenset[int]
+
+
 @dataclass(slots=True)
 class History:
     sends: list[Send] = field(default_factory=list)
@@ -139,6 +161,10 @@ class History:
     """The same, of those who read only what is committed."""
     transactions: list[Txn] = field(default_factory=list)
     identities: list[Identity] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    owned: list[Owned] = field(default_factory=list)
+    final_offsets: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)
+    """What each group has committed in the end: partition → offset and name of the commit."""
     follower_polls: int = 0
     """Answers by replicas that a leader had pointed a consumer to (KIP-392)."""
     resent: int = 0
@@ -150,4 +176,4 @@ class History:
 
     @property
     def operations(self) -> int:
-        return len(self.sends) + len(self.polls) + len(self.end_offsets) + len(self.transactions)
+        return len(self.sends) + len(self.polls) + len(self.end_offsets) + len(self.transactions) + len(self.commits)

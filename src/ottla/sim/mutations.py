@@ -6,37 +6,12 @@ invariants that it must break and within how many seeds that must show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutation:
-    name: str
-    what: str
-    breaks: tuple[str, ...]
-    """The invariants, any of which may be the first to show it."""
-    apply: Callable[[Patches], None]
-    seeds: int = 20
-    """Within so many seeds it must have been caught."""
-    nodes: int | None = None
-    """So many are enough to show it; where the seed is to choose, none is said."""
-
-
-class Patches:
-    """Replaces attributes and puts them back."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-
-    def replace(self, owner: Any, name: str, value: Any) -> Any:
-        """Set `owner.name`; what was there before."""
-        before = owner.__dict__[name] if name in getattr(owner, "__dict__", {}) else getattr(owner, name)
-        setattr(owner, name, value)
-        self._stack.callback(setattr, owner, name, before)
-        return before
+from ottla.sim.coordinator_mutations import COORDINATOR_MUTATIONS
+from ottla.sim.mutation import Mutation, Patches
 
 
 @contextmanager
@@ -440,5 +415,6 @@ MUTATIONS: dict[str, Mutation] = {
             apply=_two_voter_changes,
             seeds=100,
         ),
+        *COORDINATOR_MUTATIONS,
     )
 }

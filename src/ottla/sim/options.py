@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
+COORDINATOR_MOVE = "coordinator move"
+"""The one kind of fault that needs coordinators."""
+
 
 class Mode(Enum):
     SAFETY = "safety"
@@ -32,7 +35,9 @@ class Options:
     latency_s: float
     faults_per_s: float
     coordinated: bool
-    """Are there clients of groups and transactions, and so coordinators?"""
+    """Are there clients of transactions, and so coordinators?"""
+    grouped: bool
+    """Are there groups as well? Not on a node alone, where clients have nobody else to ask."""
     follower_reads: bool
     """Do consumers read from the replica in their rack (KIP-392)?"""
     fault_kinds: tuple[str, ...]
@@ -48,22 +53,28 @@ class Options:
             f"{self.nodes} nodes ({roles}), {self.partitions} partitions, rf {self.replication_factor}, "
             f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}"
             f"{', consumers read from followers' if self.follower_reads else ''}"
-            f"{', groups and transactions' if self.coordinated else ''}, "
+            f"{', transactions' if self.coordinated else ''}{' and groups' if self.grouped else ''}, "
             f"{self.latency_s * 1000:.1f} ms latency, faults: {', '.join(self.fault_kinds)}"
         )
 
 
 def expand(
-    seed: int, mode: Mode, *, kinds: tuple[str, ...], nodes: int | None = None, seconds: float = 60.0
+    seed: int,
+    mode: Mode,
+    *,
+    kinds: tuple[str, ...],
+    nodes: int | None = None,
+    seconds: float = 60.0,
+    with_groups: bool = False,
 ) -> Options:
-    """The same for the same seed, always."""
+    """The same for the same seed, always. `with_groups`: whatever the seed says, there are groups and transactions."""
     random = Random(f"options/{seed}")
     if nodes is None:
         nodes = random.choice((3, 3, 3, 3, 4, 5))
     separate = 3 if nodes >= 3 and random.random() < 0.2 else 0
     replication_factor = min(3, nodes)
     min_isr = min(2, replication_factor)
-    chosen = tuple(kind for kind in kinds if random.random() < 0.7) or kinds
+    chosen = tuple(kind for kind in kinds if kind != COORDINATOR_MOVE and random.random() < 0.7) or kinds
     # As in production a session outlasts the election of another controller, or every such election would fence all.
     session_ms = random.choice((2000, 3000, 5000))
     settings = {
@@ -101,8 +112,10 @@ def expand(
     follower_reads = random.random() < 0.3
     if follower_reads:
         settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-    coordinated = random.random() < 0.5
+    coordinated = random.random() < 0.5 or with_groups
+    grouped = (coordinated and random.random() < 0.6 and nodes > 1) or with_groups
     if coordinated:
+        chosen += tuple(kind for kind in kinds if kind == COORDINATOR_MOVE)
         settings |= _coordinator_settings(random, replication_factor, min_isr)
         if flush_each:
             settings["log.flush.interval.messages"] = "1"
@@ -121,6 +134,7 @@ def expand(
         faults_per_s=random.choice((0.2, 0.3, 0.5)),
         fault_kinds=chosen,
         coordinated=coordinated,
+        grouped=grouped,
         follower_reads=follower_reads,
         settings=settings,
         topic=topic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -14,10 +14,13 @@ from ottla.errors import KafkaError, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
 from ottla.sim import view
+from ottla.sim.checkers.groups import GroupChecker
+from ottla.sim.checkers.groups import unmet as unmet_groups
 from ottla.sim.checkers.histories import HistoryChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.liveness import choose_core, unmet
 from ottla.sim.checkers.metadata import MetadataChecker
+from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.quorum import QuorumChecker
 from ottla.sim.checkers.replicas import ReplicaChecker
 from ottla.sim.checkers.transactions import TransactionChecker
@@ -26,12 +29,14 @@ from ottla.sim.client import Lost, SimClient
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
 from ottla.sim.faults import KINDS, Faults
 from ottla.sim.faults.operations import set_min_isr
+from ottla.sim.group_clients import ClassicMember, ConsumerMember, GroupMember, MemberOptions, fetch_offsets
 from ottla.sim.history import History
 from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import Mode, Options, expand
 from ottla.sim.trace import Trace
 from ottla.sim.transaction_clients import Transactor, TransactorOptions
+from ottla.sim.transformers import Transformer
 from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything, report_failure
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
@@ -108,14 +113,19 @@ class Simulation:
         self.quorum = QuorumChecker(self.cluster)
         self.histories = HistoryChecker(self.history, self._ledger_of)
         self.transactions = TransactionChecker(self.cluster, self.history)
+        self.groups = GroupChecker(self.cluster, self.history)
         if options.coordinated:
-            self.replicas.on_committed = self.transactions.on_committed
+            self.replicas.on_committed = self._on_committed
             self.histories.on_poll = self.transactions.on_poll
         self.scheduler.after_step = self._after_step
         self.scheduler.world.on_error = self._on_own_error
         self.cluster.on_error = self.on_error
         self.cluster.on_exit = self._on_exit
         self.cluster.on_death = self._on_death
+
+    def _on_committed(self, place: TopicPartition, batch: Batch) -> None:
+        self.transactions.on_committed(place, batch)
+        self.groups.on_committed(place, batch)
 
     def _build_clients(self, random: Random) -> None:
         options, bootstrap = self.options, self.cluster.bootstrap
@@ -151,19 +161,24 @@ class Simulation:
         for number in range(options.transactors if options.coordinated else 0):
             # The first two share their id, and fence each other.
             transactional_id = f"t{max(number, 1)}"
-            timeout = TransactorOptions(timeout_ms=random.choice((2000, 4000)))
-            transactors.append(Transactor(client(f"t{number}"), transactional_id, self.places, timeout, self.history))
+            chances = TransactorOptions(
+                timeout_ms=random.choice((2000, 4000)), commits_offsets=0.4 if options.grouped else 0.0
+            )
+            transactors.append(Transactor(client(f"t{number}"), transactional_id, self.places, chances, self.history))
+        members = self._members(client, Random(f"{options.seed}/groups")) if options.grouped else []
         watcher = client("w0")
         self.admin = client("a0")
         self._final = client("f0")
         self.client_hosts = [f"p{number}" for number in range(options.producers)]
         self.client_hosts += [f"c{number}" for number in range(options.consumers)]
         self.client_hosts += [transactor.client.name for transactor in transactors]
+        self.client_hosts += [member.client.name for member in members]
         self._clients = [consumer._client for consumer in consumers] + [lane._client for lane in lanes] + [watcher]
-        self._clients += [transactor.client for transactor in transactors]
+        self._clients += [transactor.client for transactor in transactors] + [member.client for member in members]
         self.workload = Workload(
             lanes=lanes,
             transactors=transactors,
+            members=members,
             consumers=consumers,
             watchers=[(watcher, place) for place in self.places],
             history=self.history,
@@ -171,6 +186,20 @@ class Simulation:
             rate=options.rate,
             loop=self.scheduler.world,
         )
+
+    def _members(self, client: Callable[[str], SimClient], random: Random) -> list[GroupMember]:
+        """One group of each protocol, and one whose offsets are committed in transactions."""
+        members: list[GroupMember] = []
+        chances = MemberOptions(session_timeout_ms=random.choice((1500, 3000)))
+        for number in range(random.choice((2, 3))):
+            members.append(ConsumerMember(client(f"m{number}"), "modern", self.places, chances, self.history))
+        for number in range(random.choice((2, 3))):
+            members.append(ClassicMember(client(f"k{number}"), "classic", self.places, chances, self.history))
+        for number in range(2):
+            owner = client(f"x{number}")
+            transactor = Transactor(owner, owner.name, self.places, TransactorOptions(timeout_ms=3000), self.history)
+            members.append(Transformer(transactor, "transform", self.places, chances, self.history))
+        return members
 
     # Running.
 
@@ -218,7 +247,8 @@ class Simulation:
         self._pass(ends)
         core = list(self.cluster.machines.values())
         if self.options.mode is Mode.LIVENESS and not self.faults.tampered:
-            chosen = choose_core(self.cluster, self.places, self.options.min_isr, Random(f"{self.options.seed}/core"))
+            places = view.every_place(self.cluster)
+            chosen = choose_core(self.cluster, places, self.options.min_isr, Random(f"{self.options.seed}/core"))
             core = core if chosen is None else chosen
         self.faults.stop()
         self.heal(core)
@@ -230,6 +260,7 @@ class Simulation:
         self.quorum.at_end()
         self.histories.at_end(may_lose=False)
         self.transactions.at_end()
+        self.groups.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()
 
@@ -350,7 +381,8 @@ class Simulation:
         since: float | None = None
         elections = self.quorum.elections
         while True:
-            self.unmet = unmet(self.cluster, core, self.places)
+            self.unmet = unmet(self.cluster, core, view.every_place(self.cluster))
+            self.unmet += unmet_groups(self.workload.groups(), self.places) + self.transactions.unmet()
             if self.faults.tampered:
                 self.unmet.append(f"{list(self.faults.tampered)} are damaged")
             if self.unmet or self.quorum.elections != elections:
@@ -422,7 +454,15 @@ class Simulation:
                 self._final, place, self.history, deadline, read_committed=True
             ):
                 return False
-        return True
+        groups = {commit.group_id: None for commit in self.history.commits}
+        for group_id in groups:
+            while self.scheduler.now < deadline:
+                found = await fetch_offsets(self._final, group_id, TOPIC, [place.partition for place in self.places])
+                if found is not None:
+                    self.history.final_offsets[group_id] = found
+                    break
+                await self._final.sleep(0.2)
+        return len(self.history.final_offsets) == len(groups)
 
     # Looking.
 
@@ -452,7 +492,9 @@ class Simulation:
                     if before is not None and before is not after:
                         self.replicas.on_isr_changed(place, before, after)
             self.transactions.after_step()
+            self.groups.after_step()
             if world in touched:
+                self.groups.on_answers()
                 self.histories.after_step()
         except Violation as violation:
             self._fail(violation)
@@ -516,6 +558,9 @@ class Simulation:
             "elections": self.metadata.elections,
             "truncations": self.replicas.truncations,
             "markers": self.transactions.markers,
+            "offsets committed": self.groups.offsets_committed,
+            "assignments": self.groups.assignments,
+            "values transformed": sum(len(each.sources) for each in self.history.transactions),
             "isr shrinks": self.metadata.shrinks,
             "isr growths": self.metadata.growths,
             "unclean restarts": self.replicas.unclean_restarts,
@@ -550,5 +595,13 @@ def _plans(options: Options) -> list[MachinePlan]:
     return plans
 
 
-def run_seed(seed: int, mode: Mode = Mode.SAFETY, *, nodes: int | None = None, seconds: float = 60.0) -> Result:
-    return Simulation(expand(seed, mode, kinds=tuple(KINDS), nodes=nodes, seconds=seconds)).run()
+def run_seed(
+    seed: int,
+    mode: Mode = Mode.SAFETY,
+    *,
+    nodes: int | None = None,
+    seconds: float = 60.0,
+    with_groups: bool = False,
+) -> Result:
+    options = expand(seed, mode, kinds=tuple(KINDS), nodes=nodes, seconds=seconds, with_groups=with_groups)
+    return Simulation(options).run()

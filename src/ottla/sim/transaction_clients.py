@@ -15,7 +15,8 @@ from ottla.errors import ErrorCode, Malformed
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder
 from ottla.sim.client import Lost, SimClient
-from ottla.sim.history import History, Identity, Outcome, Send, Txn
+from ottla.sim.group_clients import GROUP, OUT
+from ottla.sim.history import Commit, History, Identity, Outcome, Send, Txn
 from ottla.wire.message import Message
 from ottla.wire.messages.end_txn_request import EndTxnRequest
 from ottla.wire.messages.end_txn_response import EndTxnResponse
@@ -23,6 +24,12 @@ from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.produce_response import ProduceResponse
+from ottla.wire.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
 M = TypeVar("M", bound=Message)
 
@@ -88,6 +95,8 @@ class TransactorOptions:
     """How often it forgets a transaction for longer than its timeout."""
     misbehaves: float = 0.1
     """How often it sends requests of an ended transaction again."""
+    commits_offsets: float = 0.0
+    """How often an offset of a group is part of the transaction."""
     request_timeout_s: float = 2.0
     delivery_timeout_s: float = 15.0
 
@@ -106,7 +115,7 @@ class Transactor:
         self.client = client
         self.transactional_id = transactional_id
         self._places = places
-        self._options = options
+        self.options = options
         self._history = history
         self.producer_id = -1
         self.producer_epoch = -1
@@ -114,6 +123,7 @@ class Transactor:
         """Do we know who we are? Not after an end of which we have not heard."""
         self._sequences: dict[TopicPartition, int] = {}
         self._count = 0
+        self._commits = 0
         self.busy = False
 
     async def transact(self) -> None:
@@ -125,7 +135,7 @@ class Transactor:
             self.busy = False
 
     async def _transact(self) -> None:
-        client, options, random = self.client, self._options, self.client.random
+        client, options, random = self.client, self.options, self.client.random
         deadline = client.now + options.delivery_timeout_s
         if not await self.identify(deadline):
             return
@@ -143,6 +153,11 @@ class Transactor:
             await client.sleep(options.timeout_ms / 1000 * random.uniform(0.8, 2.5))
             deadline = client.now + options.delivery_timeout_s
         commit = done and random.random() < options.commits
+        if done and random.random() < options.commits_offsets:
+            group_id = f"of-{self.transactional_id}"
+            place = random.choice(self._places)
+            done = not await self.commit_offsets(transaction, group_id, {place: 0}, deadline)
+            commit = commit and done
         before = (self.producer_id, self.producer_epoch)
         await self.end(transaction, commit, deadline)
         if last is not None and random.random() < options.misbehaves:
@@ -166,7 +181,7 @@ class Transactor:
         client = self.client
         while not self._known and client.now < deadline:
             request = InitProducerIdRequest(
-                transactional_id=self.transactional_id, transaction_timeout_ms=self._options.timeout_ms
+                transactional_id=self.transactional_id, transaction_timeout_ms=self.options.timeout_ms
             )
             if self.producer_id >= 0 and client.random.random() < 0.5:
                 # As the same producer that goes on (KIP-360), and not as one that has just started.
@@ -190,6 +205,11 @@ class Transactor:
         self._history.identities.append(
             Identity(self.transactional_id, producer_id, producer_epoch, invoked, self.client.now)
         )
+
+    @property
+    def is_known(self) -> bool:
+        """Did the last transaction end as it was asked to?"""
+        return self._known
 
     # Writing.
 
@@ -258,7 +278,7 @@ class Transactor:
         request = ProduceRequest(
             transactional_id=self.transactional_id,
             acks=-1,
-            timeout_ms=int(self._options.request_timeout_s * 800),
+            timeout_ms=int(self.options.request_timeout_s * 800),
             topic_data=[
                 TopicProduceData(
                     topic_id=leader.topic_id,
@@ -267,13 +287,71 @@ class Transactor:
             ],
         )
         try:
-            response = await wire.call(request, ProduceResponse, timeout_s=self._options.request_timeout_s)
+            response = await wire.call(request, ProduceResponse, timeout_s=self.options.request_timeout_s)
         except Lost as lost:
             return None if lost.sent else _NOTHING_SENT
         answer = response.responses[0].partition_responses[0]
         if not answer.error_code:
             send.offset = answer.base_offset
         return answer.error_code
+
+    async def commit_offsets(
+        self,
+        transaction: Txn,
+        group_id: str,
+        offsets: dict[TopicPartition, int],
+        deadline: float,
+        *,
+        member: tuple[str, int] = ("", -1),
+    ) -> int | None:
+        """Offsets of a group, as part of the transaction. The error code; None if it is not known to be there."""
+        client = self.client
+        self._commits += 1
+        commit = Commit(
+            group_id=group_id,
+            name=f"{self.transactional_id}@{client.name}:{self._commits}",
+            offsets=offsets,
+            invoked=client.now,
+            transaction=transaction,
+        )
+        self._history.commits.append(commit)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            generation_id=member[1],
+            member_id=member[0],
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=place.topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=place.partition, committed_offset=offset, committed_metadata=commit.name
+                        )
+                    ],
+                )
+                for place, offset in offsets.items()
+            ],
+        )
+        code: int | None = None
+        while client.now < deadline:
+            response = await self._ask_of(group_id, GROUP, request, TxnOffsetCommitResponse)
+            if response is None:
+                # It may be there or not, and once more does no harm: the same offset of the same transaction.
+                await self.pause()
+                continue
+            code = max(each.error_code for topic in response.topics for each in topic.partitions)
+            if code in _ANOTHER_COORDINATOR:
+                client.forget_coordinator(group_id, GROUP)
+            if code not in _AGAIN:
+                break
+            await self.pause()
+        commit.completed = client.now
+        commit.outcome = Outcome.OK if code == 0 else Outcome.INFO
+        if code and code not in _AGAIN | _FENCED | _UNSURE | OUT:
+            self._complain(f"TxnOffsetCommit to {group_id}", code)
+        return code
 
     # Ending.
 
@@ -338,17 +416,20 @@ class Transactor:
 
     async def ask(self, request: Message, response: type[M]) -> M | None:
         """Our coordinator's answer, if one comes."""
+        return await self._ask_of(self.transactional_id, TRANSACTION, request, response)
+
+    async def _ask_of(self, key: str, kind: int, request: Message, response: type[M]) -> M | None:
         client = self.client
-        wire = await client.coordinator(self.transactional_id, TRANSACTION)
+        wire = await client.coordinator(key, kind)
         if wire is None:
             return None
         try:
-            answer = await wire.call(request, response, timeout_s=self._options.request_timeout_s)
+            answer = await wire.call(request, response, timeout_s=self.options.request_timeout_s)
         except (Lost, Malformed):
-            client.forget_coordinator(self.transactional_id, TRANSACTION)
+            client.forget_coordinator(key, kind)
             return None
         if getattr(answer, "error_code", 0) in _ANOTHER_COORDINATOR:
-            client.forget_coordinator(self.transactional_id, TRANSACTION)
+            client.forget_coordinator(key, kind)
         return answer
 
     async def pause(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
+from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.log import files
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
@@ -81,6 +82,22 @@ def transaction_shard(machine: Machine, partition: int) -> TransactionShard | No
     found = services(machine)
     served = None if found is None else found.transactions._served.get(partition)
     return served.shard if served is not None and served.active else None
+
+
+def group_shard(machine: Machine, partition: int) -> GroupShard | None:
+    """The same, of groups."""
+    found = services(machine)
+    served = None if found is None else found.groups._served.get(partition)
+    return served.shard if served is not None and served.active else None
+
+
+def every_place(cluster: Cluster) -> list[TopicPartition]:
+    """Every partition of every topic."""
+    return [
+        TopicPartition(topic.name, index)
+        for topic in newest_image(cluster).topics.by_name.values()
+        for index in topic.partitions
+    ]
 
 
 def is_registered(machine: Machine) -> bool:

@@ -14,6 +14,7 @@ from ottla.errors import ErrorCode, Malformed
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, BatchHeader, batches, crc_is_valid, iterate
 from ottla.sim.client import Lost, SimClient
+from ottla.sim.group_clients import GroupMember
 from ottla.sim.history import EndOffset, History, Identity, Outcome, OutOfRange, Poll, Read, Send
 from ottla.sim.transaction_clients import Transactor
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -476,6 +477,7 @@ class Workload:
         *,
         lanes: list[Lane],
         transactors: list[Transactor],
+        members: list[GroupMember],
         consumers: list[Consumer],
         watchers: list[tuple[SimClient, TopicPartition]],
         history: History,
@@ -486,6 +488,7 @@ class Workload:
         """`rate` operations a second: batches, mostly, and now and then a question for the end of a partition."""
         self._lanes = lanes
         self._transactors = transactors
+        self.members = members
         self._consumers = consumers
         self._watchers = watchers
         self.history = history
@@ -500,10 +503,21 @@ class Workload:
     def start(self, until: float) -> None:
         for consumer in self._consumers:
             self._spawn(consumer.run(until))
+        for member in self.members:
+            self._spawn(member.run(until))
         self._tick()
 
     def stop(self) -> None:
         self.stopped = True
+        for member in self.members:
+            member.stopped = True
+
+    def groups(self) -> dict[str, list[tuple[str, bool, set[TopicPartition]]]]:
+        """Who is in each group, whether it has settled, and what it has."""
+        found: dict[str, list[tuple[str, bool, set[TopicPartition]]]] = {}
+        for member in self.members:
+            found.setdefault(member.group_id, []).append((member.member_id, member.settled, set(member.positions)))
+        return found
 
     def _tick(self) -> None:
         if self.stopped:

@@ -182,6 +182,15 @@ def test_targets_are_not_made_more_often_than_the_interval_allows() -> None:
     assert stage.heartbeat("m2", 2).member_epoch == 3
 
 
+def test_a_target_of_a_coordinator_whose_clock_was_ahead_holds_nobody_up() -> None:
+    stage = Stage({"group.consumer.assignment.interval.ms": "1000"})
+    stage.topics(a=4)
+    stage.heartbeat("m1", 0, topics=["a"])
+    stage.advance(-3_600_000)
+    second = stage.heartbeat("m2", 0, topics=["a"])
+    assert (second.member_epoch, stage.group().state_name()) == (3, "Reconciling")
+
+
 def test_a_group_may_have_timeouts_of_its_own(stage: Stage) -> None:
     stage.configure("g", consumer_session_timeout_ms="50000", consumer_heartbeat_interval_ms="6000")
     assert stage.heartbeat("m1", 0, topics=["a"]).heartbeat_interval_ms == 6_000

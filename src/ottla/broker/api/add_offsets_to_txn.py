@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 
 from ottla.broker.context import Context
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.model import GROUP_TOPIC, TopicPartition
 from ottla.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -14,8 +15,14 @@ _KNOWS_FENCED_FROM = 2
 """The version from which clients know PRODUCER_FENCED."""
 
 
-def handle(context: Context, request: AddOffsetsToTxnRequest) -> Awaitable[AddOffsetsToTxnResponse]:
+def handle(
+    context: Context, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
     services = context.services
+    if not context.may_transactional(Operation.WRITE, request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.may_group(Operation.READ, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     partitions = [TopicPartition(GROUP_TOPIC, services.groups.partition_for(request.group_id))]
 
     def answer(code: ErrorCode) -> AddOffsetsToTxnResponse:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise, kept
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.model import TopicPartition
 from ottla.wire.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
@@ -37,9 +38,13 @@ _V1, _V2 = 0, 2
 Codes = dict[TopicPartition, ErrorCode]
 
 
-def handle(context: Context, request: AddPartitionsToTxnRequest) -> Awaitable[AddPartitionsToTxnResponse]:
+def handle(
+    context: Context, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     services, version = context.services, context.api_version
     if version >= BATCHED_FROM:
+        if not context.may_cluster(Operation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return add_partitions(services, request.transactions)
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
@@ -47,6 +52,9 @@ def handle(context: Context, request: AddPartitionsToTxnRequest) -> Awaitable[Ad
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
+    forbidden = _forbidden(context, transaction)
+    if forbidden:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(forbidden))
 
     def answer(codes: Codes) -> AddPartitionsToTxnResponse:
         if version < _KNOWS_FENCED_FROM:
@@ -55,6 +63,22 @@ def handle(context: Context, request: AddPartitionsToTxnRequest) -> Awaitable[Ad
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes))
 
     return _add(services, transaction, _V1).then(answer, _impossible)
+
+
+def _forbidden(context: Context, transaction: AddPartitionsToTxnTransaction) -> Codes:
+    """What a client is told who may not add all that it names: all of it is added, or nothing."""
+    partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    if not context.may_transactional(Operation.WRITE, transaction.transactional_id):
+        return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    codes: Codes = {}
+    for partition in partitions:
+        if not context.may_topic(Operation.WRITE, partition.topic):
+            codes[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif context.services.image.partition(*partition) is None:
+            codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            codes[partition] = ErrorCode.OPERATION_NOT_ATTEMPTED
+    return codes if ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes.values() else {}
 
 
 async def add_partitions(

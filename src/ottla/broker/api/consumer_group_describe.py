@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
-from ottla.broker.authorized_operations import ON_GROUP
+from ottla.broker.authorized_operations import on_group
 from ottla.broker.context import Context
 from ottla.coordinator.group_shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
 
@@ -16,7 +17,7 @@ def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerG
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = ON_GROUP
+                group.authorized_operations = on_group(context, group.group_id)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
@@ -29,8 +30,26 @@ def _described(context: Context, group_id: str) -> DescribedGroup:
     try:
         if not services.image.features.levels.get(GROUP_VERSION, 0):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not context.may_group(Operation.DESCRIBE, group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return services.groups.read(group_id, describe)
+        described = services.groups.read(group_id, describe)
+        if not all(context.may_topic(Operation.DESCRIBE, topic) for topic in _topics(described)):
+            raise KafkaError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "The group has described topic(s) that the client is not authorized to describe.",
+            )
+        return described
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+
+
+def _topics(group: DescribedGroup) -> set[str]:
+    """All that the description would tell of."""
+    return {
+        name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for name in (*member.subscribed_topic_names, *(topic.topic_name for topic in assignment.topic_partitions))
+    }

@@ -12,6 +12,7 @@ from ottla.coordinator.consumer.checks import check_heartbeat
 from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.outcome import Outcome
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
@@ -24,6 +25,10 @@ def handle(
     services = context.services
     if not services.image.features.levels.get(GROUP_VERSION, 0):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not context.may_group(Operation.READ, request.group_id):
+        return _refused(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    if not all(context.may_topic(Operation.DESCRIBE, topic) for topic in request.subscribed_topic_names or ()):
+        return _refused(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     try:
         check_heartbeat(request, context.api_version, services.config)
     except KafkaError as error:
@@ -32,6 +37,7 @@ def handle(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
         fresh_id=str(uuid.UUID(int=services.random.getrandbits(128), version=4)),
+        may_describe=partial(context.may_topic, Operation.DESCRIBE),
     )
     return services.groups.write(request.group_id, partial(_heartbeat, request, sender)).otherwise(_refused)
 

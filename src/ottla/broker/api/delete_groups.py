@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
+from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.delete_groups_request import DeleteGroupsRequest
 from ottla.wire.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 
 
 async def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     by_partition: dict[int, list[str]] = {}
+    refused: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(request.groups_names):
+        if not context.may_group(Operation.DELETE, group_id):
+            refused.append(DeletableGroupResult(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
         by_partition.setdefault(context.services.groups.partition_for(group_id), []).append(group_id)
     # Each shard writes its own, all at once; then they are waited for.
     written = [_delete(context, group_ids) for group_ids in by_partition.values()]
-    return DeleteGroupsResponse(results=[result for promise in written for result in await promise])
+    return DeleteGroupsResponse(results=[result for promise in written for result in await promise] + refused)
 
 
 def _delete(context: Context, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:

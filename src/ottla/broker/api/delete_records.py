@@ -9,6 +9,7 @@ from ottla.broker.context import Context
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.purgatory import DelayedDeleteRecords
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.model import INTERNAL_TOPICS
 from ottla.wire.messages.delete_records_request import DeleteRecordsRequest
 from ottla.wire.messages.delete_records_response import (
@@ -70,6 +71,8 @@ async def _wait(
 
 def _delete(context: Context, topic: str, index: int, offset: int) -> tuple[HostedPartition, int]:
     services = context.services
+    if not context.may_topic(Operation.DELETE, topic):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     hosted = services.replicas.partition(topic, index)

@@ -11,7 +11,7 @@ from ottla.wire.messages.describe_acls_response import AclDescription, DescribeA
 
 def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
     services = context.services
-    if not services.config.get_text("authorizer.class.name"):
+    if not services.config.has_authorizer:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message="No authorizer is configured on the broker."
         )

@@ -37,7 +37,7 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
         return response
     response.controller_id = services.any_controller_id()
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = authorized_operations.ON_CLUSTER
+        response.cluster_authorized_operations = authorized_operations.on_cluster(context)
     for broker in services.image.cluster.brokers.values():
         endpoint = broker.endpoint(context.listener)
         if endpoint is not None and (not broker.fenced or request.include_fenced_brokers):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from ottla.broker.admin_rights import check_configs
 from ottla.broker.context import Context
 from ottla.broker.limits import DESCRIBED_CONFIGS_MAX
 from ottla.broker.logger_levels import logger_levels
@@ -19,6 +20,7 @@ from ottla.config.describe import (
 )
 from ottla.controller.topic_names import check_topic_name
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.metadata.images import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -50,6 +52,7 @@ def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigs
         try:
             if described > DESCRIBED_CONFIGS_MAX:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "Too many configs for one answer: ask for fewer at once.")
+            check_configs(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
             entries = _entries(
                 context.services, resource.resource_type, resource.resource_name, resource.configuration_keys
             )

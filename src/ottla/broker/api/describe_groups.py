@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ottla.broker.authorized_operations import ON_GROUP
+from ottla.broker.authorized_operations import on_group
 from ottla.broker.context import Context
 from ottla.coordinator.offsets.listing import describe_groups
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.describe_groups_request import DescribeGroupsRequest
 from ottla.wire.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 
@@ -15,13 +16,15 @@ def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsRe
     if request.include_authorized_operations:
         for group in described:
             if not group.error_code:
-                group.authorized_operations = ON_GROUP
+                group.authorized_operations = on_group(context, group.group_id)
     return DescribeGroupsResponse(groups=described)
 
 
 def _describe(context: Context, group_id: str) -> DescribedGroup:
     version = context.api_version
     try:
+        if not context.may_group(Operation.DESCRIBE, group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         (described,) = context.services.groups.read(
             group_id, lambda shard, _: describe_groups(shard, (group_id,), version)
         )

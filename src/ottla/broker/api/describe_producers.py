@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ottla.broker.context import Context
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.describe_producers_request import DescribeProducersRequest
 from ottla.wire.messages.describe_producers_response import (
     DescribeProducersResponse,
@@ -19,11 +20,14 @@ def handle(context: Context, request: DescribeProducersRequest) -> DescribeProdu
     for topic in request.topics:
         answered = TopicResponse(name=topic.name)
         response.topics.append(answered)
+        may_read = context.may_topic(Operation.READ, topic.name)
         for index in dict.fromkeys(topic.partition_indexes):
             answer = PartitionResponse(partition_index=index)
             answered.partitions.append(answer)
             hosted = services.replicas.partition(topic.name, index)
             try:
+                if not may_read:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
                 if hosted is None:
                     raise KafkaError(services.missing_partition(topic.name, index))
                 services.replicas.leader_or_refuse(hosted)

@@ -6,6 +6,7 @@ from ottla.broker import authorized_operations
 from ottla.broker.context import Context
 from ottla.broker.partition_metadata import offline_replicas, reachable_leader
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.model import INTERNAL_TOPICS
 from ottla.wire.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from ottla.wire.messages.describe_topic_partitions_response import (
@@ -20,7 +21,8 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
     services = context.services
     image = services.image
     asked = sorted({topic.name for topic in request.topics})
-    names = asked or sorted(image.topics.by_name)
+    hidden = {name for name in asked or image.topics.by_name if not context.may_topic(Operation.DESCRIBE, name)}
+    names = [name for name in asked or sorted(image.topics.by_name) if name not in hidden]
     first_partition = 0
     if (cursor := request.cursor) is not None:
         if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
@@ -30,6 +32,11 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
             first_partition = cursor.partition_index
     left = max(1, min(request.response_partition_limit, services.partitions_per_describe_max))
     response = DescribeTopicPartitionsResponse()
+    for name in asked:
+        if name in hidden and (cursor is None or name >= cursor.topic_name):
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+            )
     for name in names:
         if left <= 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=first_partition)
@@ -40,7 +47,9 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(
                 DescribeTopicPartitionsResponseTopic(
-                    error_code=code, name=name, topic_authorized_operations=authorized_operations.ON_TOPIC
+                    error_code=code,
+                    name=name,
+                    topic_authorized_operations=authorized_operations.on_topic(context, name),
                 )
             )
             continue
@@ -48,7 +57,7 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
             name=name,
             topic_id=topic.topic_id,
             is_internal=name in INTERNAL_TOPICS,
-            topic_authorized_operations=authorized_operations.ON_TOPIC,
+            topic_authorized_operations=authorized_operations.on_topic(context, name),
         )
         response.topics.append(described)
         for index, partition in sorted(topic.partitions.items()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.context import Context
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.describe_transactions_request import DescribeTransactionsRequest
 from ottla.wire.messages.describe_transactions_response import (
     DescribeTransactionsResponse,
@@ -20,6 +21,8 @@ def handle(context: Context, request: DescribeTransactionsRequest) -> DescribeTr
 
 def _describe(context: Context, transactional_id: str) -> TransactionState:
     try:
+        if not context.may_transactional(Operation.DESCRIBE, transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         transaction = context.services.transactions.read(
@@ -31,6 +34,8 @@ def _describe(context: Context, transactional_id: str) -> TransactionState:
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
     topics: dict[str, TopicData] = {}
     for topic, index in sorted(transaction.partitions):
+        if not context.may_topic(Operation.DESCRIBE, topic):
+            continue
         topics.setdefault(topic, TopicData(topic=topic)).partitions.append(index)
     return TransactionState(
         transactional_id=transactional_id,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from ottla.broker.context import Context
 from ottla.coordinator.transaction.shard import Identity
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.end_txn_request import EndTxnRequest
 from ottla.wire.messages.end_txn_response import EndTxnResponse
 
@@ -16,8 +17,10 @@ _KNOWS_FENCED_FROM = 2
 """The version from which clients know PRODUCER_FENCED."""
 
 
-def handle(context: Context, request: EndTxnRequest) -> Awaitable[EndTxnResponse]:
+def handle(context: Context, request: EndTxnRequest) -> EndTxnResponse | Awaitable[EndTxnResponse]:
     version = context.api_version
+    if not context.may_transactional(Operation.WRITE, request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     def answer(identity: Identity) -> EndTxnResponse:
         error, producer_id, producer_epoch = identity

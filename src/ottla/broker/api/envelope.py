@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ottla.broker.api import CONTROLLER_HANDLERS, load
 from ottla.broker.api.refusals import says
+from ottla.broker.authorisation import call
 from ottla.broker.context import Context
 from ottla.broker.forwarding import FORWARDABLE, pack_response, read_address, read_principal, read_request
 from ottla.errors import ErrorCode, KafkaError, Malformed
@@ -40,7 +41,7 @@ async def _handle(context: Context, request: EnvelopeRequest) -> EnvelopeRespons
         principal=read_principal(request.request_principal),
         host=read_address(request.client_host_address),
     )
-    result = load(module)(as_client, inner)
+    result = call(as_client, load(module), inner)
     response = result if isinstance(result, Message) else await result
     if says(response, ErrorCode.NOT_CONTROLLER):
         raise KafkaError(ErrorCode.NOT_CONTROLLER)

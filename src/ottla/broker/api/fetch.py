@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorisation import Asker
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, S
 from ottla.broker.follower_sessions import FollowerSession
 from ottla.broker.hosted import HostedPartition
@@ -21,17 +22,26 @@ from ottla.partition import Heard
 from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, read_request
 
 if TYPE_CHECKING:
+    from ottla.broker.connection import ClientConnection
     from ottla.broker.services import Services
 
 
 def start(
-    services: Services, listener: str, view: memoryview, version: int, correlation_id: int, position: int, end: int
+    services: Services,
+    connection: ClientConnection,
+    view: memoryview,
+    version: int,
+    correlation_id: int,
+    position: int,
+    end: int,
 ) -> Reply:
     """Phase one: find what is there, and answer, or wait for more."""
     request = read_request(bytes(view[position:end]), version, ELEMENTS_MAX)
     kind = _FollowerFetch if request.replica_id >= 0 else _ConsumerFetch
+    authorizer = services.authorizer
+    asker = None if authorizer is None else Asker(authorizer, connection)
     try:
-        return kind(services, request, version, correlation_id, listener).start()
+        return kind(services, request, version, correlation_id, connection.listener, asker).start()
     except KafkaError as error:
         return pack_refusal(version, correlation_id, error.code)
 
@@ -40,6 +50,7 @@ class _Fetch:
     """One fetch request. States: reading → waiting → reading → (warming) → answered."""
 
     __slots__ = (
+        "_asker",
         "_correlation_id",
         "_found",
         "_incremental",
@@ -53,8 +64,17 @@ class _Fetch:
         "_version",
     )
 
-    def __init__(self, services: Services, request: Request, version: int, correlation_id: int, listener: str) -> None:
+    def __init__(
+        self,
+        services: Services,
+        request: Request,
+        version: int,
+        correlation_id: int,
+        listener: str,
+        asker: Asker | None,
+    ) -> None:
         self._services = services
+        self._asker = asker
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
@@ -212,7 +232,7 @@ class _ConsumerFetch(_Fetch):
 
     def start(self) -> Reply:
         session, wanted = self._open(FetchSession)
-        self._reader = ConsumerReader(self._services, self._request, self._version, self._listener)
+        self._reader = ConsumerReader(self._services, self._request, self._version, self._listener, self._asker)
         if session is None:
             hurry = self._read([(each, None) for each in wanted])
         else:
@@ -274,7 +294,7 @@ class _FollowerFetch(_Fetch):
     def start(self) -> Reply:
         services = self._services
         session, wanted = self._open(FollowerSession)
-        self._reader = FollowerReader(services, self._request, self._version)
+        self._reader = FollowerReader(services, self._request, self._version, self._asker)
         if session is None:
             # For as long as this request takes.
             session = FollowerSession(

@@ -10,12 +10,18 @@ from collections.abc import Awaitable
 
 from ottla.broker.context import Context
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation, ResourceType
 from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC
 from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from ottla.wire.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 
 _GROUP = 0
 _TRANSACTION = 1
+_KINDS = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+_FORBIDDEN = {
+    _GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    _TRANSACTION: (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."),
+}
 _TOPICS = {_GROUP: GROUP_TOPIC, _TRANSACTION: TRANSACTION_TOPIC}
 
 Found = tuple[int, str, int]
@@ -36,7 +42,8 @@ def handle(
             ErrorCode.INVALID_REQUEST,
             f"There are no coordinators of the type {request.key_type}.",
         )
-    if context.services.image.topic(topic) is None:
+    may_find_any = any(_may_find(context, request, key) for key in _keys(context, request))
+    if context.services.image.topic(topic) is None and may_find_any:
         return _create_then_answer(context, request, topic)
     return _answer(context, request, topic)
 
@@ -53,6 +60,8 @@ def _answer(context: Context, request: FindCoordinatorRequest, topic: str) -> Fi
     found: dict[str, Found] = {}
     if known is not None:
         for key in _keys(context, request):
+            if not _may_find(context, request, key):
+                continue
             partition = known.partitions.get(coordinators.partition_for(key))
             if partition is not None:
                 for broker, host, port, _ in services.endpoints_of((partition.leader,), context.listener):
@@ -60,6 +69,11 @@ def _answer(context: Context, request: FindCoordinatorRequest, topic: str) -> Fi
     # From version 4 on Kafka leaves the message empty.
     message = "The coordinator is not available." if context.api_version < 4 else ""
     return _respond(context, request, found, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+
+
+def _may_find(context: Context, request: FindCoordinatorRequest, key: str) -> bool:
+    kind = _KINDS.get(request.key_type)
+    return kind is None or context.may(Operation.DESCRIBE, kind, key)
 
 
 def _keys(context: Context, request: FindCoordinatorRequest) -> list[str]:
@@ -70,8 +84,10 @@ def _keys(context: Context, request: FindCoordinatorRequest) -> list[str]:
 def _respond(
     context: Context, request: FindCoordinatorRequest, found: dict[str, Found], code: ErrorCode, message: str
 ) -> FindCoordinatorResponse:
-    """`code` is for those that were not found."""
+    """`code` is for those that were not found, unless the client may not know of them."""
     if context.api_version < 4:
+        if not _may_find(context, request, request.key):
+            code, message = _FORBIDDEN[request.key_type]
         broker, host, port = found.get(request.key, NOWHERE)
         if request.key in found:
             code, message = ErrorCode.NONE, "NONE"
@@ -81,6 +97,9 @@ def _respond(
         broker, host, port = found.get(key, NOWHERE)
         coordinator = Coordinator(key=key, node_id=broker, host=host, port=port)
         if key not in found:
-            coordinator.error_code, coordinator.error_message = code, message
+            if _may_find(context, request, key):
+                coordinator.error_code, coordinator.error_message = code, message
+            else:
+                coordinator.error_code, coordinator.error_message = _FORBIDDEN[request.key_type]
         response.coordinators.append(coordinator)
     return response

@@ -6,11 +6,14 @@ from ottla.broker.context import Context
 from ottla.broker.promise import Promise
 from ottla.coordinator import by_kind
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.heartbeat_request import HeartbeatRequest
 from ottla.wire.messages.heartbeat_response import HeartbeatResponse
 
 
 def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | Promise[HeartbeatResponse]:
+    if not context.may_group(Operation.READ, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     heard: Promise[HeartbeatResponse] = context.services.groups.write(

@@ -5,12 +5,14 @@ Loggers are this process's own, so their levels are set here on either listener.
 
 from __future__ import annotations
 
+from ottla.broker.admin_rights import check_configs
 from ottla.broker.api import on_controller
 from ottla.broker.config_changes import check_incremental
 from ottla.broker.context import Context
 from ottla.broker.forwarding import forward
 from ottla.config.alter import Change
 from ottla.errors import KafkaError
+from ottla.metadata.acls import Operation
 from ottla.metadata.images import RESOURCE_BROKER_LOGGER
 from ottla.wire.message import Message
 from ottla.wire.messages.incremental_alter_configs_request import AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -32,6 +34,9 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
         try:
+            if resource.resource_type == RESOURCE_BROKER_LOGGER:
+                right = Operation.CLUSTER_ACTION if context.on_controller else Operation.ALTER_CONFIGS
+                check_configs(context, right, resource.resource_type, resource.resource_name)
             if check_incremental(
                 context.services,
                 resource.resource_type,

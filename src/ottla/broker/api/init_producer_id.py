@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from ottla.broker.context import Context
 from ottla.coordinator.transaction.shard import Expected, Identity
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation, ResourceType
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
@@ -23,11 +24,28 @@ def handle(
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
+    if (forbidden := _forbidden(context, request)) is not None:
+        return _refused(forbidden)
     if request.transactional_id == "":
         return _refused(ErrorCode.INVALID_REQUEST)
     if not context.services.producer_ids.has_spare:
         return _with_next_block(context, request)
     return _identify(context, request)
+
+
+def _forbidden(context: Context, request: InitProducerIdRequest) -> ErrorCode | None:
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        # Whoever may write to any topic at all may do so once only.
+        if context.may_cluster(Operation.IDEMPOTENT_WRITE) or context.may_for_some(Operation.WRITE, ResourceType.TOPIC):
+            return None
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    needed = [Operation.WRITE]
+    if request.enable2_pc:
+        needed.append(Operation.TWO_PHASE_COMMIT)
+    if all(context.may_transactional(operation, transactional_id) for operation in needed):
+        return None
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 async def _with_next_block(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:

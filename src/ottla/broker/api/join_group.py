@@ -12,6 +12,7 @@ from ottla.coordinator.classic import Joiner
 from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.outcome import Outcome
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.join_group_request import JoinGroupRequest
 from ottla.wire.messages.join_group_response import JoinGroupResponse
 
@@ -35,6 +36,8 @@ def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | P
 def _refusal(context: Context, request: JoinGroupRequest) -> ErrorCode:
     """What is wrong with the request whatever the group may be."""
     config = context.services.config
+    if not context.may_group(Operation.READ, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     shortest_ms = config.get_int("group.min.session.timeout.ms")
@@ -53,6 +56,7 @@ def _join(
         api_version=context.api_version,
         unique=str(uuid.UUID(int=context.services.random.getrandbits(128), version=4)),
         token=token,
+        may_describe=partial(context.may_topic, Operation.DESCRIBE),
     )
     return by_kind.join(shard, request, joiner, now_ms)
 

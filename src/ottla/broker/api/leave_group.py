@@ -8,6 +8,7 @@ from ottla.broker.context import Context
 from ottla.broker.promise import Promise
 from ottla.coordinator import by_kind
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from ottla.wire.messages.leave_group_response import LeaveGroupResponse
 
@@ -16,6 +17,8 @@ _SEVERAL_FROM = 3
 
 
 def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
+    if not context.may_group(Operation.READ, request.group_id):
+        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if context.api_version < _SEVERAL_FROM:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.broker.context import Context
 from ottla.coordinator.offsets.listing import list_groups
 from ottla.errors import KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.list_groups_request import ListGroupsRequest
 from ottla.wire.messages.list_groups_response import ListGroupsResponse
 
@@ -16,4 +17,12 @@ def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
         )
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
-    return ListGroupsResponse(groups=[group for groups in found for group in groups])
+    sees_all = context.may_cluster(Operation.DESCRIBE)
+    return ListGroupsResponse(
+        groups=[
+            group
+            for groups in found
+            for group in groups
+            if sees_all or context.may_group(Operation.DESCRIBE, group.group_id)
+        ]
+    )

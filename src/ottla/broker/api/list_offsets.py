@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.broker.context import Context
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from ottla.wire.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -37,8 +38,11 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
     for topic in request.topics:
         answered = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answered)
+        may_describe = context.may_topic(Operation.DESCRIBE, topic.name)
         for partition in topic.partitions:
             try:
+                if not may_describe:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if asked[topic.name, partition.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 found = _look_up(context, request, topic.name, partition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.broker.context import Context
 from ottla.coordinator.transaction.list_filter import ListFilter, unknown_titles
 from ottla.errors import KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.list_transactions_request import ListTransactionsRequest
 from ottla.wire.messages.list_transactions_response import ListTransactionsResponse, TransactionState
 
@@ -25,5 +26,6 @@ def handle(context: Context, request: ListTransactionsRequest) -> ListTransactio
             )
             for listed in found
             for transactional_id, transaction in listed
+            if context.may_transactional(Operation.DESCRIBE, transactional_id)
         ],
     )

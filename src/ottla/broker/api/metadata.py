@@ -9,6 +9,7 @@ from ottla.broker.context import Context
 from ottla.broker.limits import AUTO_CREATED_MAX
 from ottla.broker.partition_metadata import offline_replicas, reachable, reachable_leader
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.metadata.images import MetadataImage, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
 from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -24,16 +25,34 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     topics = request.topics
     if topics and request.allow_auto_topic_creation and context.services.auto_create_topics:
         image = context.services.image
-        missing = [topic.name for topic in topics if topic.name is not None and image.topic(topic.name) is None]
+        missing = [
+            topic.name
+            for topic in topics
+            if topic.name is not None
+            and image.topic(topic.name) is None
+            and context.may_topic(Operation.DESCRIBE, topic.name)
+        ]
         if missing:
-            return _create_then_answer(context, request, list(dict.fromkeys(missing))[:AUTO_CREATED_MAX])
+            return _create_where_allowed(context, request, list(dict.fromkeys(missing))[:AUTO_CREATED_MAX])
     return _answer(context, request, {})
 
 
-async def _create_then_answer(context: Context, request: MetadataRequest, missing: list[str]) -> MetadataResponse:
+def _create_where_allowed(
+    context: Context, request: MetadataRequest, missing: list[str]
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    anywhere = context.may_cluster(Operation.CREATE)
+    allowed = [name for name in missing if anywhere or context.may_topic(Operation.CREATE, name)]
+    errors = dict.fromkeys((name for name in missing if name not in allowed), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not allowed:
+        return _answer(context, request, errors)
+    return _create_then_answer(context, request, allowed, errors)
+
+
+async def _create_then_answer(
+    context: Context, request: MetadataRequest, missing: list[str], errors: dict[str, ErrorCode]
+) -> MetadataResponse:
     """Kafka answers at once and lets the client ask again; waiting for the creation saves it that round."""
-    errors = await context.services.create_on_first_use(missing)
-    return _answer(context, request, errors)
+    return _answer(context, request, errors | await context.services.create_on_first_use(missing, context))
 
 
 def _answer(context: Context, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
@@ -49,16 +68,21 @@ def _answer(context: Context, request: MetadataRequest, errors: dict[str, ErrorC
         controller_id=services.any_controller_id(),
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = authorized_operations.ON_CLUSTER
+        response.cluster_authorized_operations = authorized_operations.on_cluster(context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        response.topics = [_describe(context, image, topic) for topic in image.topics.by_name.values()]
+        response.topics = [
+            _describe(context, image, topic)
+            for topic in image.topics.by_name.values()
+            if context.may_topic(Operation.DESCRIBE, topic.name)
+        ]
     else:
         # Each topic once, however often it is asked for: its description may be a thousand times the question.
         asked = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}
         response.topics = [_one(context, image, wanted, errors) for wanted in asked.values()]
     if request.include_topic_authorized_operations:
         for topic in response.topics:
-            topic.topic_authorized_operations = authorized_operations.ON_TOPIC
+            if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topic.topic_authorized_operations = authorized_operations.on_topic(context, topic.name)
     return response
 
 
@@ -75,10 +99,17 @@ def _one(
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
+        if not context.may_topic(Operation.DESCRIBE, topic.name):
+            return MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=wanted.topic_id
+            )
         return _describe(context, image, topic)
     name = wanted.name
     if name is None:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="")
+    if not context.may_topic(Operation.DESCRIBE, name):
+        # Whether there is such a topic is nobody's business who may not describe it.
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     topic = image.topic(name)
     if topic is not None:
         return _describe(context, image, topic)

@@ -16,6 +16,7 @@ from ottla.coordinator.offsets.codec import encode_plain_value
 from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.wire.commit_codec import (
     OFFSET_AND_EPOCH_BYTES,
     Opening,
@@ -51,6 +52,8 @@ def start(
     end: int,
 ) -> Deferred | bytes | None:
     """Commit, if the request is of the plain kind and nothing is to be refused. None: `handle` has to see it."""
+    if services.authorizer is not None:
+        return None
     known = services.known_commits.find(services, connection, view, version, position, end)
     if known is None:
         return None
@@ -102,6 +105,8 @@ class _CommitReply(Deferred):
 
 
 def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
+    if not context.may_group(Operation.READ, request.group_id):
+        return OffsetCommitResponse(topics=_refuse_all(request, KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
     refused, request.topics = _sort_out(context, request.topics)
     if not request.topics:
         return OffsetCommitResponse(topics=refused)
@@ -127,6 +132,10 @@ def _sort_out(
     existing: list[OffsetCommitRequestTopic] = []
     for topic in topics:
         known = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
+        name = topic.name if known is None else known.name
+        if (known is not None or not by_id) and not context.may_topic(Operation.READ, name):
+            refused.append(_answer(topic, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         if known is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refused.append(_answer(topic, topic.partitions, code))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.offset_delete_request import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -18,6 +19,8 @@ from ottla.wire.messages.offset_delete_response import (
 
 
 def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
+    if not context.may_group(Operation.DELETE, request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     refused, request.topics = _sort_out(context, request.topics)
@@ -37,17 +40,16 @@ def _sort_out(
     existing: list[OffsetDeleteRequestTopic] = []
     for topic in topics:
         known = context.services.image.topic(topic.name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not context.may_topic(Operation.READ, topic.name):
+            known, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         there: list[OffsetDeleteRequestPartition] = []
         missing: list[OffsetDeleteResponsePartition] = []
         for each in topic.partitions:
             if known is not None and each.partition_index in known.partitions:
                 there.append(each)
             else:
-                missing.append(
-                    OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    )
-                )
+                missing.append(OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code))
         if missing:
             refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=missing))
         if there:

@@ -12,6 +12,7 @@ from ottla.broker.context import Context
 from ottla.broker.promise import Promise, kept
 from ottla.coordinator.outcome import Outcome
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.model import ZERO_UUID
 from ottla.wire.messages.offset_fetch_request import (
     OffsetFetchRequest,
@@ -69,9 +70,12 @@ def _fetch(
     context: Context, request: OffsetFetchRequestGroup, require_stable: bool
 ) -> Promise[OffsetFetchResponseGroup]:
     """Never broken."""
+    if not context.may_group(Operation.DESCRIBE, request.group_id):
+        return kept(_refuse(context, request, KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
     groups = context.services.groups
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     unknown = _take_unknown(context, request) if by_id else []
+    unknown += _take_forbidden(context, request)
     if require_stable:
         # Of the newest state, so that the answer waits until what it tells is committed.
         promise: Promise[OffsetFetchResponseGroup] = groups.write(
@@ -87,6 +91,8 @@ def _fetch(
             return kept(_refuse(context, request, error))
 
     def answer(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+        if request.topics is None:
+            response.topics = [each for each in response.topics if context.may_topic(Operation.DESCRIBE, each.name)]
         if by_id and request.topics is None:
             response.topics = _with_ids(context, response.topics)
         response.topics += unknown
@@ -116,6 +122,27 @@ def _take_unknown(context: Context, request: OffsetFetchRequestGroup) -> list[Of
             existing.append(topic)
     request.topics = existing
     return unknown
+
+
+def _take_forbidden(context: Context, request: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+    """Take the topics out of the request that the client may not describe; the answers about them."""
+    if context.services.authorizer is None or request.topics is None:
+        return []
+    forbidden = [topic for topic in request.topics if not context.may_topic(Operation.DESCRIBE, topic.name)]
+    request.topics = [topic for topic in request.topics if topic not in forbidden]
+    return [
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=index, committed_offset=-1, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in forbidden
+    ]
 
 
 def _with_ids(context: Context, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:

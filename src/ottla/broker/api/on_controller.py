@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla.broker.admin_rights import Refused, add, take_forbidden
 from ottla.broker.api.refusals import refusal
 from ottla.broker.context import Context
 from ottla.errors import KafkaError
@@ -15,16 +16,18 @@ from ottla.wire.message import Message
 
 
 def handle(context: Context, request: Message) -> Message | Awaitable[Message]:
+    allowed, refused = take_forbidden(context, request)
     try:
         # In this very turn, so that requests which come together share a flush.
-        deciding = context.services.control.submit_request(request, context.requester)
+        deciding = context.services.control.submit_request(allowed, context.requester)
     except KafkaError as error:
         return refusal(request, error, context.api_version)
-    return _answer(context, request, deciding)
+    return _answer(context, request, deciding, refused)
 
 
-async def _answer(context: Context, request: Message, deciding: Awaitable[Message]) -> Message:
+async def _answer(context: Context, request: Message, deciding: Awaitable[Message], refused: Refused | None) -> Message:
     try:
-        return await deciding
+        response = await deciding
+        return response if refused is None else add(response, refused)
     except KafkaError as error:
         return refusal(request, error, context.api_version)

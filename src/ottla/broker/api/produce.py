@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorisation import Asker
 from ottla.broker.hosted import HostedPartition, HostedTopic
 from ottla.broker.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX, ELEMENTS_MAX
 from ottla.broker.purgatory import DelayedProduce, Unsafe
@@ -17,6 +18,8 @@ from ottla.broker.verification import Claim, Operation, Verdict, for_producer
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log import AppendInfo
 from ottla.log.producers import KNOWN_OPEN
+from ottla.metadata.acls import Operation as Rights
+from ottla.metadata.acls import ResourceType
 from ottla.model import INTERNAL_TOPICS, TopicKey, Uuid
 from ottla.records import BatchHeader, InvalidRecords, read_header
 from ottla.records.validate import DecompressionBudget
@@ -197,20 +200,26 @@ def start(
     replicas = services.replicas
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
+    authorizer = services.authorizer
+    asker = None if authorizer is None else Asker(authorizer, connection)
     if request.transactional_id is not None:
         connection.opening_size = 0
         may_write_internal = _is_admin_client(view, version, position)
         return _TransactionalProduce(
-            services, connection, version, correlation_id, request, end - position, may_write_internal
+            services, connection, version, correlation_id, request, end - position, may_write_internal, asker
         ).start()
-    # Refused acks, and what else cannot succeed, are not worth a shorter way.
-    worth_learning = -1 <= request.acks <= 1
+    # Refused acks, and what else cannot succeed, are not worth a shorter way; and that way asks nobody's rights.
+    worth_learning = -1 <= request.acks <= 1 and asker is None
     answer = Answer(services, connection.listener, version, correlation_id, request.acks, request.timeout_ms)
     budget: DecompressionBudget | None = None
     if len(request.topics) != 1 or len(request.topics[0].batches) != 1:
         budget = DecompressionBudget(max(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX * (end - position)))
+    denied = _denied(services, asker, request) if asker is not None else None
     for topic in request.topics:
         outcomes = answer.topic(topic.head, topic.key)
+        if denied and topic.key in denied:
+            outcomes += [answer.refused(index, None, KafkaError(denied[topic.key]), 0) for index, _ in topic.batches]
+            continue
         hosted = hosts.get(topic.key)
         may_write = True
         if hosted is None or hosted.internal:
@@ -232,6 +241,18 @@ def start(
                 outcomes.append(answer.appended(index, partition, info))
     connection.opening_size = services.openings.learn(view, version, position, request) if worth_learning else 0
     return answer.reply()
+
+
+def _denied(services: Services, asker: Asker, request: Request) -> dict[TopicKey, ErrorCode]:
+    """The topics that a producer without a transactional id may not write to."""
+    if _has_transactional_records(request):
+        # It writes in a transaction, and does not say in whose.
+        return {topic.key: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED for topic in request.topics}
+    return {
+        topic.key: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for topic in request.topics
+        if not asker.may_topic(services, Rights.WRITE, topic.key)
+    }
 
 
 def _internal_topic() -> KafkaError:
@@ -280,6 +301,7 @@ class _TransactionalProduce:
 
     __slots__ = (
         "_answer",
+        "_asker",
         "_connection",
         "_may_write_internal",
         "_operation",
@@ -298,6 +320,7 @@ class _TransactionalProduce:
         request: Request,
         size: int,
         may_write_internal: bool,
+        asker: Asker | None,
     ) -> None:
         self._services = services
         self._connection = connection
@@ -305,13 +328,24 @@ class _TransactionalProduce:
         self._request = request
         self._size = size
         self._may_write_internal = may_write_internal
+        self._asker = asker
         self._operation = Operation.of_produce(version)
         self._answer = Answer(services, connection.listener, version, correlation_id, request.acks, request.timeout_ms)
 
     def start(self) -> Reply:
         batches: list[tuple[HostedPartition, int]] = []
         producers: dict[tuple[int, int], None] = {}
+        asker, transactional_id = self._asker, self._request.transactional_id
+        assert transactional_id is not None
+        if (
+            asker is not None
+            and not asker.may(Rights.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            and _has_transactional_records(self._request)
+        ):
+            return self._refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         for topic in self._request.topics:
+            if not self._may_write(topic.key):
+                continue
             for index, batch in topic.batches:
                 header = _transactional_header(batch)
                 if header is not None:
@@ -325,8 +359,7 @@ class _TransactionalProduce:
             return self._refuse_all(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if not batches:
             return self._append(Verdict())
-        assert self._request.transactional_id is not None
-        claim = Claim(self._request.transactional_id, *next(iter(producers)), self._operation)
+        claim = Claim(transactional_id, *next(iter(producers)), self._operation)
         deferred = Deferred()
         verdict = self._services.verification.verify(claim, batches, lambda verdict: self._finish(verdict, deferred))
         if verdict is not None:
@@ -336,6 +369,10 @@ class _TransactionalProduce:
             # The bytes where they lie are the connection's again when this returns.
             topic.batches = [(index, memoryview(bytearray(batch))) for index, batch in topic.batches]
         return deferred
+
+    def _may_write(self, key: TopicKey) -> bool:
+        asker = self._asker
+        return asker is None or asker.may_topic(self._services, Rights.WRITE, key)
 
     def _find(self, key: TopicKey, index: int) -> HostedPartition | None:
         replicas = self._services.replicas
@@ -363,9 +400,12 @@ class _TransactionalProduce:
         budget = DecompressionBudget(max(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX * self._size))
         for topic in request.topics:
             outcomes = answer.topic(topic.head, topic.key)
+            may_write = self._may_write(topic.key)
             for index, batch in topic.batches:
-                partition = self._find(topic.key, index)
+                partition = self._find(topic.key, index) if may_write else None
                 try:
+                    if not may_write:
+                        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     if partition is None:
                         raise KafkaError(services.missing_partition(topic.key, index))
                     if (refusal := verdict.refusals.get(partition)) is not None:
@@ -386,6 +426,10 @@ class _TransactionalProduce:
             outcomes = answer.topic(topic.head, topic.key)
             outcomes += [answer.refused(index, None, KafkaError(code), len(batch)) for index, batch in topic.batches]
         return answer.reply()
+
+
+def _has_transactional_records(request: Request) -> bool:
+    return any(_transactional_header(batch) is not None for topic in request.topics for _, batch in topic.batches)
 
 
 def _transactional_header(batch: memoryview) -> BatchHeader | None:

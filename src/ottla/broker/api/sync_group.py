@@ -6,6 +6,7 @@ from ottla.broker.context import Context
 from ottla.broker.promise import Promise
 from ottla.coordinator import by_kind
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.wire.messages.sync_group_request import SyncGroupRequest
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
 
@@ -13,6 +14,8 @@ _PROTOCOL_REQUIRED_FROM = 5
 
 
 def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | Promise[SyncGroupResponse]:
+    if not context.may_group(Operation.READ, request.group_id):
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.api_version >= _PROTOCOL_REQUIRED_FROM and (
         request.protocol_type is None or request.protocol_name is None
     ):

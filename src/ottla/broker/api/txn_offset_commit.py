@@ -10,8 +10,10 @@ from collections.abc import Awaitable
 
 from ottla.broker.context import Context
 from ottla.broker.coordinators.refusals import as_told
-from ottla.broker.verification import Claim, Operation
+from ottla.broker.verification import Claim
+from ottla.broker.verification import Operation as Verified
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acls import Operation
 from ottla.model import GROUP_TOPIC
 from ottla.wire.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
@@ -31,6 +33,11 @@ FIRST_VERSION_WITH_LOADING = 2
 def handle(
     context: Context, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+    if not context.may_transactional(Operation.WRITE, request.transactional_id):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return TxnOffsetCommitResponse(topics=_refuse_all(context, request, code))
+    if not context.may_group(Operation.READ, request.group_id):
+        return TxnOffsetCommitResponse(topics=_refuse_all(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
     refused, request.topics = _sort_out(context, request.topics)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
@@ -47,7 +54,7 @@ async def _commit(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        Operation.of_txn_offset_commit(version),
+        Verified.of_txn_offset_commit(version),
     )
     try:
         partition = services.replicas.partition(GROUP_TOPIC, services.groups.partition_for(request.group_id))
@@ -73,6 +80,9 @@ def _sort_out(
     refused: list[TxnOffsetCommitResponseTopic] = []
     existing: list[TxnOffsetCommitRequestTopic] = []
     for topic in topics:
+        if not context.may_topic(Operation.READ, topic.name):
+            refused.append(_answer(topic.name, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         known = context.services.image.topic(topic.name)
         there: list[TxnOffsetCommitRequestPartition] = []
         missing: list[TxnOffsetCommitRequestPartition] = []

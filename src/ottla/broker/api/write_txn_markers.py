@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ottla.broker import transaction_markers
 from ottla.broker.context import Context
 from ottla.broker.transaction_markers import Codes, Marker
+from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation
 from ottla.model import TopicPartition
 from ottla.wire.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 from ottla.wire.messages.write_txn_markers_response import (
@@ -21,13 +23,20 @@ if TYPE_CHECKING:
 
 
 async def handle(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    if not context.may_cluster(Operation.ALTER) and not context.may_cluster(Operation.CLUSTER_ACTION):
+        named = [(_marker(each), _partitions(each)) for each in request.markers]
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return _respond(named, [dict.fromkeys(partitions, code) for _, partitions in named])
     return await write_markers(context.services, request)
 
 
 async def write_markers(services: Services, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """The same for a coordinator of this very node."""
     markers = [(_marker(each), _partitions(each)) for each in request.markers]
-    results = await transaction_markers.write(services, markers)
+    return _respond(markers, await transaction_markers.write(services, markers))
+
+
+def _respond(markers: list[tuple[Marker, list[TopicPartition]]], results: list[Codes]) -> WriteTxnMarkersResponse:
     # As in Kafka, what concerns one producer is told together.
     by_producer: dict[int, Codes] = {}
     for (marker, _), codes in zip(markers, results, strict=True):

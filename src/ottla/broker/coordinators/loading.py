@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordinators.served import ServedShard
 from ottla.coordinator.shard import Shard
-from ottla.errors import KafkaError, Malformed
+from ottla.errors import Malformed
+from ottla.log import Log
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records import BatchHeader, batches, iterate, read_end_txn_marker
 from ottla.records.records import keys_and_values
-from ottla.runtime import DiskError
+from ottla.runtime import DiskError, FileSpan
 
 if TYPE_CHECKING:
     from ottla.broker.coordinators.runtime import CoordinatorRuntime
@@ -39,9 +41,8 @@ async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
     except DiskError as error:
         runtime.services.replicas.fail(partition, error)
         return
-    except (KafkaError, Malformed) as error:
-        _log.error("%s cannot be loaded, and is not served: %s", partition.topic_partition, error)
-        served.fail()
+    except Exception as error:
+        served.fail(error)
         return
     if not served.closed:
         took_s = runtime.services.clock.monotonic() - began_s
@@ -55,10 +56,18 @@ async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int
     offset = log.log_start_offset
     turn = _Turn(runtime)
     while not served.closed and offset < log.log_end_offset:
-        span = log.read(max(offset, log.log_start_offset), max_bytes=runtime.load_bytes, upper_bound=log.log_end_offset)
+        span = _next_span(log, offset, runtime.load_bytes)
         if span is None:
             break
-        data = await offload.run(lambda span=span: span.file.read(span.position, span.size))  # type: ignore[misc]
+        try:
+            data = await offload.run(partial(span.file.read, span.position, span.size))
+        except DiskError:
+            if served.closed:
+                return turn.records
+            found = _next_span(log, offset, runtime.load_bytes)
+            if found is not None and found.file is span.file:
+                raise
+            continue  # The segment was cleaned or deleted, and its file closed, before the read began.
         turn.begin()
         before = offset
         for header, batch in batches(memoryview(data)):
@@ -70,6 +79,10 @@ async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int
         if offset == before:
             raise Malformed(f"no batch follows offset {offset}")
     return turn.records
+
+
+def _next_span(log: Log, offset: int, max_bytes: int) -> FileSpan | None:
+    return log.read(max(offset, log.log_start_offset), max_bytes=max_bytes, upper_bound=log.log_end_offset)
 
 
 class _Turn:

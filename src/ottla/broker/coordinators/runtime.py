@@ -193,8 +193,12 @@ class CoordinatorRuntime(Generic[S]):
         try:
             while self._to_load:
                 served = self._to_load.popleft()
-                if not served.closed:
+                if served.closed:
+                    continue
+                try:
                     await load(self, served)
+                except Exception as error:  # Whatever it is, the others are loaded.
+                    served.fail(error)
         finally:
             self._loading = False
 

@@ -4,8 +4,10 @@
     of the loop ─► appended as one batch ─► the high watermark passes it ─► answers leave, effects are carried out
 
 Batches follow each other without waiting: a request sees the newest state, and is answered when that is committed. An
-outcome without records waits for the last batch before it. A batch that cannot be appended is undone, alone: those
-before it are in the log, and there are none after it.
+outcome without records waits for the last batch before it. A batch that cannot be appended is undone, and with it those
+that were gathered behind it, since what they hold was decided on what it held. Those before it are in the log.
+
+Whoever is told that a batch is committed may ask for more, and even have it appended, before the next is told.
 
 States: loading → active → closed; loading → failed → closed. Driven by `runtime.py`, by the partition's high watermark
 and by timers, on one event loop.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -27,7 +29,7 @@ from ottla.broker.promise import Promise, broken
 from ottla.coordinator.outcome import Answer, AnyEffect, CancelTimer, Effect, Outcome, SetTimer
 from ottla.coordinator.shard import Shard
 from ottla.coordinator.stored import AnyRecord, EncodedRecord, StoredRecord
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log.producers import VerificationGuard
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records import HEADER_SIZE, BatchBuilder, TimestampType, end_txn_batch
@@ -80,6 +82,9 @@ class Wait:
         """The timer that made it, if it was one."""
 
 
+Waiting = Wait | Promise[object]
+
+
 class Batch:
     """Records that are appended together, and those who wait for them. It may be of no records: then it stands for the
     end of the batch before."""
@@ -88,7 +93,7 @@ class Batch:
 
     def __init__(self, first_offset: int) -> None:
         self.first_offset = self.end_offset = first_offset
-        self.waits: list[Wait | Promise[object]] = []
+        self.waits: list[Waiting] = []
         """A promise by itself is an outcome that has nothing else to it, as most have."""
         self.timer: Timer | None = None
 
@@ -122,9 +127,10 @@ class ServedShard(Generic[S]):
         self._timeline = shard.timeline
         self._encode = runtime.kinds.encode
         self._loop = asyncio.get_running_loop()
-        self._gathering: GrowingBatch | None = None
+        self._gathered: deque[GrowingBatch] = deque()
+        """In the order of their offsets: replayed, and appended when the turn ends. The last may yet grow."""
         self._uncommitted: deque[Batch] = deque()
-        """In the order of their offsets: appended, and above the high watermark."""
+        """In the order of their offsets: appended, or about to be, and above the high watermark."""
         self._tokens: dict[int, Promise[object]] = {}
         self._next_token = 1
         self._timers: dict[TimerKey, Deadline] = {}
@@ -170,6 +176,9 @@ class ServedShard(Generic[S]):
         operation: Callable[[S, int], Outcome[R]],
         guard: VerificationGuard | None,
     ) -> Promise[R]:
+        self.flush()  # First: what is decided must not rest on what is undone by this.
+        if self.closed:
+            return broken(KafkaError(ErrorCode.NOT_COORDINATOR))
         now_ms = self._services.clock.wall_ms()
         try:
             outcome = operation(self.shard, now_ms)
@@ -179,9 +188,6 @@ class ServedShard(Generic[S]):
         if not outcome.records:
             self._take(outcome, now_ms, promise)
             return promise
-        self.flush()
-        if self.closed:
-            return broken(KafkaError(ErrorCode.NOT_COORDINATOR))
         batch = GrowingBatch(self.next_offset, now_ms)
         wait = self._wait(outcome, promise)
         if not self._add(batch, outcome.records, producer_id, producer_epoch):
@@ -229,10 +235,13 @@ class ServedShard(Generic[S]):
             self._activate()
 
     def _activate(self) -> None:
+        now_ms = self._services.clock.wall_ms()
         self.state = ShardState.ACTIVE
         self.active = True
-        now_ms = self._services.clock.wall_ms()
-        self._take(self.shard.on_loaded(self._services.image, now_ms), now_ms)
+        try:
+            self._take(self.shard.on_loaded(self._services.image, now_ms), now_ms)
+        except Exception as error:
+            self.fail(error)
 
     def on_metadata(self) -> None:
         now_ms = self._services.clock.wall_ms()
@@ -243,8 +252,19 @@ class ServedShard(Generic[S]):
         now_ms = self._services.clock.wall_ms()
         self._take(self.shard.on_timer(key, now_ms), now_ms, retry=key)
 
-    def fail(self) -> None:
-        """The log cannot be read as what it should be: nothing is served of it in this leadership."""
+    def fail(self, error: Exception) -> None:
+        """The log cannot be read as what it should be: nothing is served of it in this leadership.
+
+        Whatever the error is, a failed assertion too: what is replayed was written by anybody, and would stop one
+        leader of the partition after the other.
+        """
+        if self.closed:
+            return
+        traceback = None if isinstance(error, KafkaError | Malformed) else error
+        _log.error(
+            "%s cannot be loaded, and is not served: %s", self.partition.topic_partition, error, exc_info=traceback
+        )
+        self.close()
         self.state = ShardState.FAILED
 
     def close(self) -> None:
@@ -254,20 +274,16 @@ class ServedShard(Generic[S]):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        batches: list[Batch] = [*self._uncommitted]
-        if self._gathering is not None:
-            batches.append(self._gathering)
+        batches: list[Batch] = [*self._uncommitted, *self._gathered]
         self._uncommitted.clear()
-        self._gathering = None
+        self._gathered.clear()
         waiting = list(self._tokens.values())
         self._tokens.clear()
         for batch in batches:
             if batch.timer is not None:
                 batch.timer.cancel()
-            for wait in batch.waits:
-                self._lose(wait)
-        for promise in waiting:
-            promise.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
+            self._tell(self._lose, batch.waits)
+        self._tell(self._lose, waiting)
 
     # Outcomes.
 
@@ -283,15 +299,18 @@ class ServedShard(Generic[S]):
         wait = self._wait(outcome, promise, token, retry)
         if outcome.records:
             self._write(outcome.records, wait, now_ms, outcome.atomic)
-        elif self._gathering is not None:
-            self._gathering.waits.append(wait)
+        elif self._gathered:
+            self._gathered[-1].waits.append(wait)
         elif self._uncommitted:
             last = self._uncommitted[-1]
-            if last.timer is None:
+            if last.timer is not None:
+                last.waits.append(wait)
+            else:
                 # Those who waited for it have been told that it takes too long: this one's time begins now.
                 last = Batch(last.end_offset)
+                last.waits.append(wait)
+                self._uncommitted.append(last)
                 self._await_commit(last)
-            last.waits.append(wait)
         else:
             self._keep(wait)
 
@@ -301,7 +320,7 @@ class ServedShard(Generic[S]):
         promise: Promise[R] | None,
         token: int | None = None,
         retry: TimerKey | None = None,
-    ) -> Wait | Promise[object]:
+    ) -> Waiting:
         """What waits for the outcome's commit. Timers do not: they run from now on."""
         effects = outcome.effects
         if effects:
@@ -330,27 +349,47 @@ class ServedShard(Generic[S]):
                 rest.append(effect)
         return rest
 
-    def _write(self, records: Records, wait: Wait | Promise[object], now_ms: int, atomic: bool) -> None:
-        batch = self._gathering
-        if batch is not None and self._add(batch, records):
-            batch.waits.append(wait)
+    def _write(self, records: Records, wait: Waiting, now_ms: int, atomic: bool) -> None:
+        gathered = self._gathered
+        if gathered and self._add(gathered[-1], records):
+            gathered[-1].waits.append(wait)
             return
-        if batch is not None:
-            self.flush()
-            if self.closed:
-                self._lose(wait)
-                return
         batch = GrowingBatch(self.next_offset, now_ms)
         if self._add(batch, records):
-            batch.waits.append(wait)
-            self._gathering = batch
-            self._loop.call_soon(self._end_turn)
-        elif atomic or len(records) == 1:
-            self._refuse(wait, KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
+            self._gather(batch)
         else:
-            half = len(records) // 2
-            self._write(records[:half], Wait(None, []), now_ms, atomic)
-            self._write(records[half:], wait, now_ms, atomic)
+            parts = None if atomic else self._split(records)
+            if parts is None:
+                self._refuse(wait, KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
+                return
+            for part in parts:
+                batch = GrowingBatch(self.next_offset, now_ms)
+                fits = self._add(batch, part)
+                assert fits
+                self._gather(batch)
+        # Who waits for the last of several waits for all: it is not appended without those before it.
+        batch.waits.append(wait)
+
+    def _gather(self, batch: GrowingBatch) -> None:
+        if not self._gathered:
+            self._loop.call_soon(self._end_turn)
+        self._gathered.append(batch)
+
+    def _split(self, records: Records) -> list[list[AnyRecord]] | None:
+        """Parts that each fit into a batch; None if a single record does not."""
+        parts: list[list[AnyRecord]] = []
+        size = size_max = self.partition.rules.max_message_bytes - HEADER_SIZE
+        for record in records:
+            key, value = self._encode(record)
+            needed = len(key) + _RECORD_OVERHEAD_MAX + (0 if value is None else len(value))
+            if needed > size_max:
+                return None
+            if size + needed > size_max:
+                parts.append([])
+                size = 0
+            parts[-1].append(record)
+            size += needed
+        return parts
 
     def _add(
         self,
@@ -375,10 +414,13 @@ class ServedShard(Generic[S]):
         batch.size = size
         batch.records += encoded
         timeline, replay, offset = self._timeline, self.shard.replay, self.next_offset
-        for record in records:
-            timeline.begin(offset)
-            replay(record, producer_id, producer_epoch)
-            offset += 1
+        try:
+            for record in records:
+                timeline.begin(offset)
+                replay(record, producer_id, producer_epoch)
+                offset += 1
+        except Malformed as error:
+            raise AssertionError("a shard made a record that it cannot replay") from error
         self.next_offset = batch.end_offset = offset
         return True
 
@@ -403,10 +445,9 @@ class ServedShard(Generic[S]):
         self._services.replicas.wake_fetches()
 
     def flush(self) -> None:
-        """Append what has been gathered."""
-        batch = self._gathering
-        if batch is not None:
-            self._gathering = None
+        """Append what has been gathered, and what those who are told of that ask for."""
+        while self._gathered:
+            batch = self._gathered.popleft()
             self._append(batch, self._build(batch))
 
     def _append(
@@ -417,9 +458,10 @@ class ServedShard(Generic[S]):
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> None:
+        # At once: should the leadership end meanwhile, those who wait for it are told with the others.
+        self._uncommitted.append(batch)
         if self.partition.log.log_end_offset != batch.first_offset:
             # An administrator has produced to the topic, and what we would write is for other offsets.
-            self._uncommitted.append(batch)
             self._runtime.reload(self)
             return
         try:
@@ -435,38 +477,48 @@ class ServedShard(Generic[S]):
     def _await_commit(self, batch: Batch) -> None:
         if batch.end_offset <= self.partition.log.high_watermark:
             self._timeline.commit(batch.end_offset)
-            self._settle(batch)
+            self._settle_to(batch.end_offset)
         else:
             batch.timer = self._services.timers.after(self._runtime.timeout_ms, partial(self._on_timeout, batch))
-            self._uncommitted.append(batch)
             self.partition.watermark_waiters.append((batch.end_offset, self))
 
     @property
     def waiting(self) -> bool:
-        return not self.closed
+        return not self.closed and self.state is not ShardState.FAILED
 
     def on_safe(self, partition: HostedPartition, offset: int) -> None:
         """The high watermark has passed `offset`."""
-        if self.closed:
+        if not self.waiting:
             return
         self._timeline.commit(partition.log.high_watermark)
-        if not self.active:
+        if self.state is ShardState.LOADING:
             self._activate()
             return
-        while self._uncommitted and self._uncommitted[0].end_offset <= offset:
-            self._settle(self._uncommitted.popleft())
+        self._settle_to(offset)
 
     def on_lost(self, partition: HostedPartition, offset: int) -> None:
         """`runtime` is told of a lost leadership once, and closes us."""
 
-    def _settle(self, batch: Batch) -> None:
-        """The batch is committed. Those who are told may at once ask for more."""
-        if batch.timer is not None:
-            batch.timer.cancel()
-        for wait in batch.waits:
-            self._keep(wait)
+    def _settle_to(self, offset: int) -> None:
+        """Everything before `offset` is committed."""
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0].end_offset <= offset:
+            batch = uncommitted.popleft()
+            if batch.timer is not None:
+                batch.timer.cancel()
+            self._tell(self._keep, batch.waits)
 
-    def _keep(self, wait: Wait | Promise[object]) -> None:
+    def _tell(self, tell: Callable[[Waiting], None], waits: Iterable[Waiting]) -> None:
+        """Tell each of them. If one of those who hear of it fails, that is no affair of the others, nor of whoever
+        moved the high watermark."""
+        for wait in waits:
+            try:
+                tell(wait)
+            except Exception as error:
+                _log.error("somebody who waited for %s failed", self.partition.topic_partition, exc_info=error)
+                self._services.on_bug(error)
+
+    def _keep(self, wait: Waiting) -> None:
         if self.closed:
             self._lose(wait)
             return
@@ -474,13 +526,16 @@ class ServedShard(Generic[S]):
             wait.keep()
             return
         assert type(wait) is Wait
-        if wait.promise is not None:
-            wait.promise.keep()
+        try:
+            if wait.promise is not None:
+                wait.promise.keep()
+        finally:
+            self._carry_out(wait)
+
+    def _carry_out(self, wait: Wait) -> None:
         for effect in wait.effects:
             if isinstance(effect, Answer):
-                promise = self._tokens.pop(effect.token, None)
-                if promise is not None:
-                    promise.resolve(effect.response)
+                self._answer(effect)
             else:
                 assert isinstance(effect, Effect)
                 self._runtime.carry_out(self.partition.index, self.leader_epoch, effect)
@@ -488,17 +543,21 @@ class ServedShard(Generic[S]):
             now_ms = self._services.clock.wall_ms()
             self._take(self.shard.on_written(wait.tag, ErrorCode.NONE, now_ms), now_ms)
 
+    def _answer(self, answer: Answer) -> None:
+        promise = self._tokens.pop(answer.token, None)
+        if promise is not None:
+            promise.resolve(answer.response)
+
     def _undo(self, batch: Batch, error: KafkaError) -> None:
-        """The batch was not appended, so nothing of it was ever true."""
+        """The batch was not appended, so nothing of it was ever true, nor of what was decided after it."""
         if self.closed:
-            # The disk failed: our leadership went with it.
-            for wait in batch.waits:
-                self._lose(wait)
-            return
+            return  # The disk failed, and our leadership went with it: whoever waits has been told.
+        self._uncommitted.remove(batch)
+        waits = [wait for each in (batch, *self._gathered) for wait in each.waits]
+        self._gathered.clear()
         self._timeline.revert(batch.first_offset)
         self.next_offset = batch.first_offset
-        for wait in batch.waits:
-            self._refuse(wait, error)
+        self._tell(partial(self._refuse, error=error), waits)
 
     def _on_timeout(self, batch: Batch) -> None:
         """It is in the log, and may yet be committed; then its effects are carried out. Nobody waits for that."""
@@ -509,10 +568,9 @@ class ServedShard(Generic[S]):
                 late: list[AnyEffect] = [effect for effect in wait.effects if isinstance(effect, Effect)]
                 if late:
                     batch.waits.append(Wait(None, late))
-        for wait in waits:
-            self._refuse(wait, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+        self._tell(partial(self._refuse, error=KafkaError(ErrorCode.REQUEST_TIMED_OUT)), waits)
 
-    def _refuse(self, wait: Wait | Promise[object], error: KafkaError) -> None:
+    def _refuse(self, wait: Waiting, error: KafkaError) -> None:
         """Tell everybody that the outcome did not come to be: first the shard, which may have better answers."""
         if self.closed:
             self._lose(wait)
@@ -525,7 +583,13 @@ class ServedShard(Generic[S]):
         if wait.tag is not None:
             now_ms = self._services.clock.wall_ms()
             outcome = self.shard.on_written(wait.tag, told.code, now_ms)
-            answered = {effect.token for effect in outcome.effects if isinstance(effect, Answer)}
+            answers = [effect for effect in outcome.effects if isinstance(effect, Answer)]
+            answered = {answer.token for answer in answers}
+            if not outcome.records:
+                # They tell of nothing but the failure, and need not wait for anything.
+                outcome.effects = [effect for effect in outcome.effects if not isinstance(effect, Answer)]
+                for answer in answers:
+                    self._answer(answer)
             self._take(outcome, now_ms)
         if wait.promise is not None:
             wait.promise.fail(told)
@@ -541,7 +605,7 @@ class ServedShard(Generic[S]):
             _log.warning("what timer %s of %s decided was not written: %s", key, self.partition.topic_partition, error)
             self._timers[key] = self._services.timers.deadline(TIMER_RETRY_MS, partial(self._on_timer, key))
 
-    def _lose(self, wait: Wait | Promise[object]) -> None:
+    def _lose(self, wait: Waiting) -> None:
         promise = wait if isinstance(wait, Promise) else wait.promise
         if promise is not None and not promise.done:
             promise.fail(KafkaError(ErrorCode.NOT_COORDINATOR))

@@ -21,7 +21,8 @@ PER_BROKER = Update.PER_BROKER
 # fmt: off
 ROWS = (
     K("authorizer.class.name", STRING, "",
-      "The authorizer; empty for none.", importance=LOW),
+      "The authorizer, of which there is Kafka's StandardAuthorizer; empty for none. See docs/authorisation.md.",
+      importance=LOW),
     K("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
       "The class that names who a connection belongs to; the name is kept, but Ottla loads no classes.",
       update=PER_BROKER),

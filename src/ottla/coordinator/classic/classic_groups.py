@@ -10,7 +10,7 @@ what to do when the append has ended, as Kafka does. A generation without member
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.coordinator.classic.group import (
@@ -76,6 +76,8 @@ class Joiner(NamedTuple):
     unique: str
     """A text that nobody else has, for a new member's id."""
     token: int
+    may_describe: Callable[[str], bool] = lambda topic: True
+    """Which topics it may know of."""
 
 
 class Made(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ottla.coordinator.classic.group import NO_TIMESTAMP, ClassicGroup, GroupState, Member
 from ottla.coordinator.stored import StoredRecord
+from ottla.errors import Malformed
 from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 from ottla.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
@@ -51,7 +52,8 @@ def new_group_record(group: ClassicGroup) -> StoredRecord:
 
 
 def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """The group as its newest record has it: stable, if it has members."""
+    """The group as its newest record has it: stable, if it has members. Raises `Malformed` of one that cannot be."""
+    _check(group_id, value)
     group = ClassicGroup(
         group_id=group_id,
         state=GroupState.STABLE if value.members else GroupState.EMPTY,
@@ -79,3 +81,12 @@ def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
         )
     group.learn_subscriptions()
     return group
+
+
+def _check(group_id: str, value: GroupMetadataValue) -> None:
+    members = value.members
+    if members and value.protocol is None:
+        raise Malformed(f"the record of group {group_id!r} has members, and no protocol that they agreed on")
+    instances = [member.group_instance_id for member in members if member.group_instance_id is not None]
+    if len({member.member_id for member in members}) < len(members) or len(set(instances)) < len(instances):
+        raise Malformed(f"the record of group {group_id!r} has a member twice")

@@ -46,7 +46,7 @@ def join(
     api_version: int,
     now_ms: int,
 ) -> Outcome[JoinGroupResponse]:
-    turn = Turn(now_ms=now_ms)
+    turn = Turn(now_ms=now_ms, may_describe=sender.may_describe)
     group_id = group.group_id
     is_new = not request.member_id
     member_id = request.member_id or sender.fresh_id

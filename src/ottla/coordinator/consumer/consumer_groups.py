@@ -21,7 +21,7 @@ from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, Tur
 from ottla.coordinator.groups import Shared
 from ottla.coordinator.outcome import Outcome
 from ottla.coordinator.stored import AnyRecord, StoredRecord
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, Malformed
 from ottla.metadata.images import MetadataImage
 from ottla.wire.messages.consumer_group_describe_response import DescribedGroup
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
@@ -96,7 +96,8 @@ class ConsumerGroups:
                 return  # What it takes back was cleaned away.
             group = self._groups[key.group_id] = ConsumerGroup(self._engine.shared.timeline, key.group_id)
         if isinstance(key, ConsumerGroupMetadataKey) and record.value is None:
-            assert not len(group.members), "a group is deleted after its members"
+            if len(group.members):
+                raise Malformed(f"consumer group {key.group_id!r} is deleted before its members")
             self._groups.pop(key.group_id)
         else:
             replay_into(group, record)

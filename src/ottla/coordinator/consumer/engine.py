@@ -10,7 +10,7 @@ soft (timers that run, regexes being resolved) is kept here; losing it with the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum, auto
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from ottla.coordinator.consumer.replaying import replay_into
 from ottla.coordinator.consumer.resolved import NEVER_RESOLVED, ResolvedRegex
 from ottla.coordinator.consumer.settings import Settings, assignor_names
 from ottla.coordinator.consumer.target import next_target
-from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, SYNC, Turn
+from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, SYNC, Turn, everything
 from ottla.coordinator.groups import Shared
 from ottla.coordinator.timeline import Timeline, TimelineMap
 from ottla.errors import ErrorCode, KafkaError
@@ -69,7 +69,7 @@ class Engine:
         self.groups: TimelineMap[str, ConsumerGroup] = TimelineMap(shared.timeline)
         self.topics_created_version = -1
         """Of the last metadata that had new topics: expressions that were resolved before may match them."""
-        self.resolving: set[str] = set()
+        self.resolving: dict[str, Callable[[str], bool]] = {}
         """The groups whose regular expressions are about to be resolved."""
         self.joins_awaited: set[tuple[str, str]] = set()
         """The classic members that have been told to join again, and whose timer runs."""
@@ -191,17 +191,17 @@ class Engine:
             or last.version < self.topics_created_version
             or turn.now_ms > last.timestamp_ms + self.settings.regex_refresh_interval_ms
         ):
-            self.resolving.add(group.group_id)
+            self.resolving[group.group_id] = turn.may_describe
             turn.set_timer(REGEX, group.group_id, "", 0)
 
     def resolve_regexes(self, group_id: str, turn: Turn) -> None:
-        self.resolving.discard(group_id)
+        may_describe = self.resolving.pop(group_id, everything)
         group = self.groups.get(group_id)
         if group is None or not len(group.regex_members):
             return
         counts = dict(group.subscribers.items())
         changed = False
-        found = resolve(group.regex_members, self.image.topics.by_name)
+        found = resolve(group.regex_members, filter(may_describe, self.image.topics.by_name))
         for pattern, topics in found.items():
             before = (group.regexes.get(pattern) or NEVER_RESOLVED).topics
             if before != topics:
@@ -248,6 +248,8 @@ class Engine:
             epochs.assignment_timestamp_ms == 0
             or settings.assignment_interval_ms == 0
             or turn.now_ms >= epochs.assignment_timestamp_ms + settings.assignment_interval_ms
+            # Written by a coordinator whose clock was ahead: the group must not wait until ours gets there.
+            or turn.now_ms < epochs.assignment_timestamp_ms
         )
         if epochs.assignment >= basis.group_epoch or not may_assign:
             return Aim(epochs.assignment, group.target(after))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from ottla.coordinator.consumer.member import (
     Member,
 )
 from ottla.coordinator.consumer.reconciliation import Owned
-from ottla.coordinator.consumer.turn import SESSION, Turn
+from ottla.coordinator.consumer.turn import SESSION, Turn, everything
 from ottla.coordinator.outcome import Outcome
 from ottla.model import Uuid
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
@@ -36,12 +37,14 @@ class Sender(NamedTuple):
     client_host: str
     fresh_id: str
     """For a member that has no id and is to get one."""
+    may_describe: Callable[[str], bool] = everything
+    """Which topics it may know of."""
 
 
 def heartbeat(
     engine: Engine, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-    turn = Turn(now_ms=now_ms)
+    turn = Turn(now_ms=now_ms, may_describe=sender.may_describe)
     if request.member_epoch in (LEAVING_EPOCH, LEAVING_STATIC_EPOCH):
         return turn.outcome(_leave(engine, request, turn))
     return turn.outcome(_stay(engine, request, sender, turn))

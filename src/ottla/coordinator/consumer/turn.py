@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,9 +17,15 @@ SESSION, REBALANCE, JOIN, SYNC, REGEX = "session", "rebalance", "join", "sync", 
 again, or does not ask for its assignment; and a group's regular expressions."""
 
 
+def everything(topic: str) -> bool:
+    return True
+
+
 @dataclass(slots=True, kw_only=True)
 class Turn:
     now_ms: int
+    may_describe: Callable[[str], bool] = everything
+    """The topics that whoever asks may know of: a regular expression finds no others."""
     records: list[StoredRecord] = field(default_factory=list)
     effects: list[AnyEffect] = field(default_factory=list)
 

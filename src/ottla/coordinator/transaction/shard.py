@@ -50,9 +50,14 @@ ABORT_TIMER = ("transaction", "abort")
 EXPIRE_TIMER = ("transaction", "expire")
 COMPLETE_TIMER = ("transaction", "complete")
 """And the transactional id."""
+FINISH_TIMER = ("transaction", "finish")
 
 COMPLETE_AGAIN_MS = 100
 """Pause before the completion of a transaction is written again after an append that failed."""
+
+_FINISHING = "finishing"
+"""The tag of outcomes about many transactions: if their records are refused, their effects are not carried out, though
+some of them may be of decisions that are in the log."""
 
 RECORDS_AT_ONCE_MAX = 1_000
 """How many transactional ids are aborted, or expire, in one batch."""
@@ -310,6 +315,9 @@ class TransactionShard:
 
     def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]:
         """How the completion of a transaction was written."""
+        if tag == _FINISHING:
+            again = SetTimer(key=FINISH_TIMER, delay_ms=COMPLETE_AGAIN_MS)
+            return Outcome() if error is ErrorCode.NONE else Outcome(effects=[again])
         assert isinstance(tag, _Marking)
         transactional_id = tag.effect.transactional_id
         if error is not ErrorCode.NONE and self.transactions.get(transactional_id) is tag.decided:
@@ -328,6 +336,8 @@ class TransactionShard:
             return self._abort_timed_out(now_ms)
         if key == EXPIRE_TIMER:
             return self._expire(now_ms)
+        if key == FINISH_TIMER:
+            return self._finish(now_ms, [])
         marking = self._marking.get(key[-1])
         return Outcome() if marking is None else self._complete(marking, now_ms)
 
@@ -350,7 +360,7 @@ class TransactionShard:
                 records += decision
                 effects += markers
         effects.append(self._look_again(ABORT_TIMER, self.settings.abort_interval_ms, len(records)))
-        return Outcome(records=records, effects=effects, atomic=False)
+        return Outcome(records=records, effects=effects, tag=_FINISHING if records else None, atomic=False)
 
     def _expire(self, now_ms: int) -> Outcome[None]:
         oldest_ms = now_ms - self.settings.id_expiration_ms
@@ -374,19 +384,26 @@ class TransactionShard:
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         """What was decided is finished, by sending the markers again; what is ongoing has its timeout looked at."""
         self.on_metadata(image, now_ms)
-        records: list[StoredRecord] = []
-        effects: list[AnyEffect] = [
+        timers: list[AnyEffect] = [
             SetTimer(key=ABORT_TIMER, delay_ms=self.settings.abort_interval_ms),
             SetTimer(key=EXPIRE_TIMER, delay_ms=self.settings.expire_interval_ms),
         ]
+        return self._finish(now_ms, timers)
+
+    def _finish(self, now_ms: int, effects: list[AnyEffect]) -> Outcome[None]:
+        """Send the markers of all that is decided, be it again, and complete what needs none."""
+        records: list[StoredRecord] = []
         for transactional_id, transaction in self.transactions.items():
             if transaction.state not in PREPARED:
                 continue
-            if transaction.partitions:
+            marking = self._marking.get(transactional_id)
+            if marking is not None and marking.decided is transaction:
+                effects.append(marking.effect)
+            elif transaction.partitions:
                 effects.append(self._send_markers(transactional_id, transaction))
             else:
                 records.append(self._record(transactional_id, transaction.completed(now_ms)))
-        return Outcome(records=records, effects=effects, atomic=False)
+        return Outcome(records=records, effects=effects, tag=_FINISHING if records else None, atomic=False)
 
     def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         self.transaction_version = image.features.levels.get(FEATURE, 0)

@@ -23,7 +23,8 @@ BUMPS_EPOCH = 2
 NO_TIMEOUT_MS = 2**31 - 1
 """Of a transaction that somebody outside decides on (KIP-939)."""
 
-_STATES = frozenset(TransactionState)
+_STATES = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
+"""Those that records hold."""
 _NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
@@ -162,7 +163,7 @@ class Transaction:
         if isinstance(value, _MadeValue):
             return value.made_of
         if value.transaction_status not in _STATES:
-            raise Malformed(f"a transaction's record has the unknown state {value.transaction_status}")
+            raise Malformed(f"a transaction's record has the state {value.transaction_status}")
         return cls(
             producer_id=value.producer_id,
             producer_epoch=value.producer_epoch,

@@ -26,6 +26,9 @@ from ottla.wire.messages.transaction_log_value import TransactionLogValue
 if TYPE_CHECKING:
     from ottla.broker.hosted import HostedPartition
 
+COMPLETE_WITHIN_S = 5.0
+"""Between a decision and its last marker, where everybody can be reached."""
+
 _SEQUENCE_MAX = (1 << 31) - 1
 
 _S = TransactionState
@@ -155,9 +158,9 @@ class TransactionChecker:
         self._markers: list[tuple[TopicPartition, BatchHeader, bool]] = []
         self._completed: list[tuple[str, Transaction]] = []
         self._moved: dict[TopicPartition, None] = {}
-        self._polls = 0
+        self._prepared: dict[str, float] = {}
+        """Those that are decided and not complete, and since when."""
         self.markers = 0
-        self.timeouts = 0
 
     # What became committed.
 
@@ -192,6 +195,7 @@ class TransactionChecker:
         assert isinstance(record.value, TransactionLogValue)
         after = Transaction.from_value(record.value)
         self.transactions[transactional_id] = after
+        self._prepared.pop(transactional_id, None)
         if before is not None:
             if after.state not in _MOVES[before.state]:
                 raise Violation("D15", f"{transactional_id} went from {before.state.title} to {after.state.title}")
@@ -204,6 +208,7 @@ class TransactionChecker:
                 self._added.setdefault((after.producer_id, after.producer_epoch), set()).update(after.partitions)
             case _S.PREPARE_COMMIT | _S.PREPARE_ABORT:
                 self._decided[after.producer_id, after.producer_epoch] = (after.commits, after.partitions)
+                self._prepared[transactional_id] = self._cluster.scheduler.now
             case _S.COMPLETE_COMMIT | _S.COMPLETE_ABORT:
                 assert before is not None
                 self._completed.append((transactional_id, before))
@@ -311,6 +316,15 @@ class TransactionChecker:
                     f"{poll.client} read {poll.place} from {poll.position} to {poll.next} and was not told that the "
                     f"transaction of producer {aborted.producer_id} from {aborted.first_offset} was aborted",
                 )
+
+    def unmet(self) -> list[str]:
+        """D13: what was decided is completed some time, however often its markers have to be sent."""
+        now = self._cluster.scheduler.now
+        return [
+            f"D13: {transactional_id} was decided at {since:.1f}, and is not complete"
+            for transactional_id, since in self._prepared.items()
+            if now - since > COMPLETE_WITHIN_S
+        ]
 
     # At the end.
 

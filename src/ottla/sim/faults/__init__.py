@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.sim.faults import clocks, crashes, disks, links, operations
 from ottla.sim.faults.schedule import Faults, Kind
+from ottla.sim.options import COORDINATOR_MOVE
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -38,6 +39,7 @@ KINDS: dict[str, Kind] = {
         Kind(name="min isr change", section=13, strike=operations.min_isr_change, nodes_min=2),
         Kind(name="voter change", section=13, strike=operations.voter_change, nodes_min=2),
         Kind(name="controlled shutdown", section=13, strike=crashes.controlled_shutdown),
+        Kind(name=COORDINATOR_MOVE, section=11, strike=operations.coordinator_move, nodes_min=2),
     )
 }
 """By name, in the order of the fault model. Clients that misbehave (its section 14) are among the clients always."""

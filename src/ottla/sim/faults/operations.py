@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ottla.errors import ErrorCode, Malformed
 from ottla.metadata.images import RESOURCE_TOPIC
-from ottla.model import TopicPartition, Uuid
+from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition, Uuid
 from ottla.sim import view
 from ottla.sim.client import Lost
 from ottla.sim.cluster import CONTROLLER_PORT, Machine
@@ -133,6 +133,15 @@ async def _elect_many(faults: Faults, random: Random, place: TopicPartition) -> 
         faults.cluster.trace.note("operator", f"prefers {replicas[0]} for {place}")
         await reassign(faults, place, replicas)
         await _elect(faults, place)
+
+
+def coordinator_move(faults: Faults, random: Random) -> bool:
+    """Another leader for a partition that coordinators live on; often one that is not up to it yet."""
+    places = [place for place in view.every_place(faults.cluster) if place.topic in (GROUP_TOPIC, TRANSACTION_TOPIC)]
+    if not places or faults.operator_busy:
+        return False
+    faults.spawn(_elect_many(faults, random, random.choice(places)))
+    return True
 
 
 def min_isr_change(faults: Faults, random: Random) -> bool:

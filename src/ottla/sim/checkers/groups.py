@@ -1,0 +1,356 @@
+"""Section C: groups and their offsets, by what is committed in `__consumer_offsets` and by what clients were told.
+
+Two shadows are fed with the committed batches of each partition. One is a replay by the coordinator's own code into a
+shard that nobody serves: whoever serves the partition must know the same, at every step, since that is what the next
+coordinator would know (C8). The other keeps offsets, by rules of its own: what is in force, what open transactions have
+staged, and which commits have ever taken effect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.member import Member
+from ottla.coordinator.group_shard import GroupShard
+from ottla.coordinator.offsets.codec import decode_key, decode_value
+from ottla.coordinator.offsets.table import value_of
+from ottla.coordinator.stored import GROUP_KINDS, EncodedRecord, StoredRecord
+from ottla.model import GROUP_TOPIC, TopicPartition, Uuid
+from ottla.records import iterate, read_end_txn_marker, read_header
+from ottla.sim import view
+from ottla.sim.checkers.mirror import Batch
+from ottla.sim.checkers.violation import Violation
+from ottla.sim.cluster import Cluster, Machine
+from ottla.sim.history import Commit, History, Outcome
+from ottla.wire.messages.group_metadata_key import GroupMetadataKey
+from ottla.wire.messages.group_metadata_value import GroupMetadataValue
+
+if TYPE_CHECKING:
+    from ottla.config.node import NodeConfig
+
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+class InForce(NamedTuple):
+    record_offset: int
+    offset: int
+    name: str
+
+
+class GroupShadow:
+    """One partition of `__consumer_offsets`, as its committed batches have it."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.shard = GroupShard.empty(lambda: config)
+        self.shard.timeline.loading = True
+        self.offsets: dict[Place, InForce] = {}
+        self.staged: dict[int, dict[Place, InForce]] = {}
+        """By producer id."""
+        self.end = 0
+
+
+class GroupChecker:
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self._cluster = cluster
+        self._history = history
+        self.shadows: dict[int, GroupShadow] = {}
+        self.took_effect: set[str] = set()
+        """The names of the commits that were in force at some time."""
+        self.expired: set[str] = set()
+        """Groups of which offsets were taken back."""
+        self._told: dict[tuple[str, str, int], set[frozenset[int]]] = {}
+        """(group, member, epoch) → what it has had in that epoch."""
+        self._generations: dict[str, int] = {}
+        self._epochs: dict[tuple[str, str], int] = {}
+        self._moved: dict[int, set[str]] = {}
+        """The partitions in which something was committed in this step, and the groups that it concerns."""
+        self._commits = 0
+        self._pending: list[Commit] = []
+        self._owned = 0
+        self.offsets_committed = 0
+        self.assignments = 0
+
+    # What became committed.
+
+    def on_committed(self, place: TopicPartition, batch: Batch) -> None:
+        if place.topic != GROUP_TOPIC:
+            return
+        shadow = self.shadows.get(place.partition)
+        if shadow is None:
+            shadow = self.shadows[place.partition] = GroupShadow(self._cluster.brokers[0].config)
+        touched = self._moved.setdefault(place.partition, set())
+        content = batch.file.content
+        header = read_header(content, batch.position)
+        shadow.end = header.next_offset
+        producer_id = header.producer_id if header.is_transactional else -1
+        with memoryview(content) as everything, everything[batch.position : batch.position + batch.size] as data:
+            for record in iterate(data):
+                shadow.shard.timeline.offset = record.offset
+                if header.is_control:
+                    marker = read_end_txn_marker(record)
+                    if marker is not None:
+                        shadow.shard.replay_marker(header.producer_id, header.producer_epoch, marker.commit)
+                        self._on_marker(shadow, header.producer_id, marker.commit)
+                    continue
+                key, value = bytes(record.key or b""), None if record.value is None else bytes(record.value)
+                decoded = GROUP_KINDS.decode(key, value)
+                if isinstance(decoded, EncodedRecord):
+                    self._on_offset(shadow, record.offset, decoded, producer_id)
+                elif isinstance(decoded, StoredRecord):
+                    touched.add(self._on_group(decoded))
+                if decoded is not None:
+                    shadow.shard.replay(decoded, producer_id, header.producer_epoch)
+
+    def _on_offset(self, shadow: GroupShadow, record_offset: int, record: EncodedRecord, producer_id: int) -> None:
+        place = decode_key(record.key)
+        if record.value is None:
+            self._on_tombstone(shadow, place)
+            return
+        committed = decode_value(record.value)
+        entry = InForce(record_offset, committed.offset, committed.metadata)
+        if producer_id < 0:
+            self._put(shadow, place, entry)
+        else:
+            shadow.staged.setdefault(producer_id, {})[place] = entry
+
+    def _on_tombstone(self, shadow: GroupShadow, place: Place) -> None:
+        """C12: nothing expires that an open transaction has staged, or that a member is subscribed to."""
+        group = shadow.shard.group(place[0])
+        staged = [producer_id for producer_id, places in shadow.staged.items() if place in places]
+        if staged:
+            raise Violation("C12", f"the offset of {place} expired, and producers {staged} have staged it")
+        if group is not None and group.is_subscribed_to(place[1]):
+            raise Violation("C12", f"the offset of {place} expired, and the group is subscribed to the topic")
+        self.expired.add(place[0])
+        shadow.offsets.pop(place, None)
+
+    def _on_marker(self, shadow: GroupShadow, producer_id: int, commit: bool) -> None:
+        """C11: of two commits of one partition, the one whose record lies behind is in force."""
+        for place, entry in shadow.staged.pop(producer_id, {}).items():
+            before = shadow.offsets.get(place)
+            if commit:
+                self.took_effect.add(entry.name)
+                if before is None or before.record_offset < entry.record_offset:
+                    self._put(shadow, place, entry)
+
+    def _put(self, shadow: GroupShadow, place: Place, entry: InForce) -> None:
+        """C14: whoever commits for one of our groups goes on from what was committed before."""
+        before = shadow.offsets.get(place)
+        if before is not None and entry.offset < before.offset:
+            raise Violation(
+                "C14",
+                f"{place}: {entry.name} committed {entry.offset} after {before.name} had committed {before.offset}",
+            )
+        shadow.offsets[place] = entry
+        self.took_effect.add(entry.name)
+        self.offsets_committed += 1
+
+    def _on_group(self, record: StoredRecord) -> str:
+        """C6 of a classic group. Returns the group's id."""
+        key, value = record.key, record.value
+        if not isinstance(key, GroupMetadataKey):
+            group_id = getattr(key, "group_id", "")
+            assert isinstance(group_id, str)
+            return group_id
+        if value is None:
+            self._generations.pop(key.group, None)
+            return key.group
+        assert isinstance(value, GroupMetadataValue)
+        if value.generation < self._generations.get(key.group, -1):
+            raise Violation(
+                "C6", f"{key.group} is in generation {value.generation}, after {self._generations[key.group]}"
+            )
+        self._generations[key.group] = value.generation
+        owners: dict[int, str] = {}
+        for member in value.members:
+            partitions = _assigned(member.assignment)
+            self._note(key.group, member.member_id, value.generation, partitions)
+            for partition in partitions:
+                owner = owners.setdefault(partition, member.member_id)
+                if owner != member.member_id:
+                    raise Violation("C1", f"{key.group}: {owner} and {member.member_id} both have {partition}")
+        return key.group
+
+    def _note(self, group_id: str, member_id: str, epoch: int, partitions: frozenset[int]) -> None:
+        self._told.setdefault((group_id, member_id, epoch), set()).add(partitions)
+
+    # After a step.
+
+    def after_step(self) -> None:
+        moved, self._moved = self._moved, {}
+        for partition, touched in moved.items():
+            shadow = self.shadows[partition]
+            for group_id in touched:
+                group = shadow.shard.consumer.group(group_id)
+                if group is not None:
+                    self._check_group(group)
+            for machine in self._cluster.brokers:
+                self._check_served(machine, partition, shadow)
+
+    def _check_group(self, group: ConsumerGroup) -> None:
+        """C1 to C5, of a group of KIP-848."""
+        epochs = group.epochs
+        owners: dict[tuple[Uuid, int], str] = {}
+        for member in group.members.values():
+            self._check_member(group, member)
+            for held in (member.assigned, member.revoking):
+                for topic, partitions in held.items():
+                    for partition in partitions:
+                        owner = owners.setdefault((topic, partition), member.member_id)
+                        if owner != member.member_id:
+                            raise Violation(
+                                "C1", f"{group.group_id}: {owner} and {member.member_id} both have {partition}"
+                            )
+        targets: dict[tuple[Uuid, int], str] = {}
+        for member_id, target in group.targets.items():
+            for topic, wanted in target.items():
+                for partition in wanted:
+                    other = targets.setdefault((topic, partition), member_id)
+                    if other != member_id:
+                        raise Violation("C2", f"{group.group_id}: {other} and {member_id} are both to have {partition}")
+        members = list(group.members.values())
+        if members and epochs.assignment == epochs.group and all(each.is_reconciled(epochs.group) for each in members):
+            held_by = {place: owner for place, owner in owners.items() if owner in group.members}
+            if held_by != {place: owner for place, owner in targets.items() if owner in group.members}:
+                raise Violation("C4", f"{group.group_id} is stable, its target is {targets}, and it has {held_by}")
+
+    def _check_member(self, group: ConsumerGroup, member: Member) -> None:
+        if member.epoch > 0:
+            partitions = frozenset(partition for held in member.assigned.values() for partition in held)
+            self._note(group.group_id, member.member_id, member.epoch, partitions)
+            key = (group.group_id, member.member_id)
+            if member.epoch < self._epochs.get(key, 0):
+                raise Violation("C5", f"{key} is in epoch {member.epoch}, after {self._epochs[key]}")
+            self._epochs[key] = member.epoch
+        if member.epoch == group.epochs.assignment and member.member_id in group.targets:
+            target = group.targets[member.member_id]
+            for topic, held in member.assigned.items():
+                if not set(held) <= set(target.get(topic, ())) or member.revoking:
+                    raise Violation("C3", f"{group.group_id}: {member} is in the epoch of its target {target}")
+
+    def _check_served(self, machine: Machine, partition: int, shadow: GroupShadow) -> None:
+        """C8: what a coordinator tells is what a replay of its log gives."""
+        hosted = view.hosted(machine, TopicPartition(GROUP_TOPIC, partition))
+        shard = view.group_shard(machine, partition)
+        if shard is None or hosted is None or hosted.leader is None or hosted.log.high_watermark != shadow.end:
+            return
+        table, expected = shard.offsets.state.table, shadow.offsets
+        for place, entry in expected.items():
+            kept = table.committed(*place)
+            served = None if kept is None else decode_value(value_of(kept))
+            if served is None or (served.offset, served.metadata) != (entry.offset, entry.name):
+                raise Violation("C8", f"{machine.name} has {place} as {served}, and its log as {entry}")
+        groups = {place[0] for place in expected}
+        for group_id in groups:
+            for topic, partitions in table.committed_topics(group_id).items():
+                for index in partitions:
+                    if (group_id, topic, index) not in expected:
+                        raise Violation("C8", f"{machine.name} has an offset for {(group_id, topic, index)}")
+        for group in shadow.shard.consumer.groups():
+            served_group = shard.consumer._groups.committed(group.group_id)
+            if served_group is None:
+                raise Violation("C8", f"{machine.name} does not know {group.group_id}")
+            members = dict(served_group.members.committed_items())
+            if members != dict(group.members.items()) or served_group.committed_epochs[:3] != group.epochs[:3]:
+                raise Violation(
+                    "C8",
+                    f"{machine.name} has {group.group_id} as {served_group.committed_epochs} {members}, and its log as "
+                    f"{group.epochs} {dict(group.members.items())}",
+                )
+
+    # What clients were told.
+
+    def on_answers(self) -> None:
+        """C9: what was acknowledged is committed, and what a member has been told was written before."""
+        history = self._history
+        if len(history.commits) > self._commits:
+            self._pending += history.commits[self._commits :]
+            self._commits = len(history.commits)
+        if self._pending:
+            for commit in self._pending:
+                if commit.outcome is Outcome.OK and commit.transaction is None and commit.name not in self.took_effect:
+                    raise Violation("C9", f"{commit.name} of {commit.group_id} was acknowledged, and is not committed")
+            self._pending = [commit for commit in self._pending if commit.outcome is Outcome.PENDING]
+        for owned in history.owned[self._owned :]:
+            self.assignments += 1
+            known = self._told.get((owned.group_id, owned.member_id, owned.epoch), set())
+            if owned.partitions not in known:
+                raise Violation(
+                    "C1",
+                    f"{owned.member_id} of {owned.group_id} was told to have {sorted(owned.partitions)} in epoch "
+                    f"{owned.epoch}, where its log says {[sorted(each) for each in known]}",
+                )
+        self._owned = len(history.owned)
+
+    # At the end.
+
+    def at_end(self) -> None:
+        """C8 and C14 of what a fresh client was told; D22 of what transactions committed."""
+        for group_id, answered in self._history.final_offsets.items():
+            for partition, (offset, name) in answered.items():
+                entries = [
+                    entry
+                    for shadow in self.shadows.values()
+                    for place, entry in shadow.offsets.items()
+                    if (place[0], place[2]) == (group_id, partition)
+                ]
+                expected = (entries[0].offset, entries[0].name) if entries else (-1, "")
+                if (offset, name) != expected:
+                    raise Violation(
+                        "C8", f"{group_id} was told {offset} ({name}) for {partition}, where its log says {expected}"
+                    )
+        for commit in self._history.commits:
+            transaction = commit.transaction
+            if commit.outcome is Outcome.FAILED and commit.name in self.took_effect:
+                raise Violation("C7", f"{commit.name} of {commit.group_id} was refused, and took effect")
+            if transaction is None:
+                continue
+            if transaction.outcome is Outcome.FAILED and commit.name in self.took_effect:
+                raise Violation("D22", f"{commit.name} of {commit.group_id} was aborted, and took effect")
+            if (
+                transaction.outcome is Outcome.OK
+                and commit.outcome is Outcome.OK
+                and commit.name not in self.took_effect
+            ):
+                raise Violation("D22", f"{commit.name} of {commit.group_id} was committed, and took no effect")
+        self._check_processed()
+
+    def _check_processed(self) -> None:
+        """At most once: no record was made into two. (That none was passed over is not looked at.)"""
+        visible = {read.value for reads in self._history.final_committed.values() for read in reads}
+        made: dict[tuple[str, TopicPartition, int], bytes] = {}
+        for commit in self._history.commits:
+            transaction, group_id = commit.transaction, commit.group_id
+            if transaction is None or not transaction.sources or group_id in self.expired:
+                continue
+            written = [value for send in transaction.sends for value in send.values]
+            for source, value in zip(transaction.sources, written, strict=False):
+                if value in visible:
+                    other = made.setdefault((group_id, *source), value)
+                    if other != value:
+                        raise Violation(
+                            "D22", f"{group_id} made what is at {source} into {other!r}, and into {value!r}"
+                        )
+
+
+def _assigned(data: bytes) -> frozenset[int]:
+    from ottla.coordinator.consumer.embedded import read_assignment
+
+    if not data:
+        return frozenset()
+    return frozenset(partition for topic in read_assignment(data).assigned_partitions for partition in topic.partitions)
+
+
+def unmet(groups: dict[str, list[tuple[str, bool, set[TopicPartition]]]], places: list[TopicPartition]) -> list[str]:
+    """L9: who is in a group, whether each has settled, and what it has."""
+    missing: list[str] = []
+    for group_id, members in groups.items():
+        unsettled = [name for name, settled, _ in members if not settled]
+        if unsettled:
+            missing.append(f"L9: {', '.join(unsettled)} of {group_id} are not settled")
+        owned = sorted(place for _, _, held in members for place in held)
+        if owned != sorted(places):
+            missing.append(f"L9: {group_id} has {[str(place) for place in owned]}")
+    return missing
