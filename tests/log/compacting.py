@@ -71,7 +71,7 @@ def compact(
         swap.finish(now_ms)
 
     cleaned = clean(disk, current.task, InlineApart(swap_in))
-    current.finish(cleaned)
+    assert current.finish(cleaned)
     manager.prepare_cleaner_checkpoint(log).run()
     return cleaned
 

@@ -577,6 +577,36 @@ def test_a_log_that_was_cut_meanwhile_keeps_what_it_has() -> None:
     assert [name for name in disk.list(log.directory) if name.endswith(files.CLEANED)] == []
 
 
+def test_a_log_that_was_cut_and_filled_again_to_the_same_size_keeps_what_it_has() -> None:
+    disk, _, log = stage()
+    write(log, ("a", "1"), ("b", "1"))
+    write(log, ("a", "2"))
+    seal(log)
+    swap = begun(log, disk)
+    (segment, _), size = log._segments, log._segments[0].size
+    log.truncate_to(2)
+    write(log, ("c", "2"))
+    seal(log)
+    assert log._segments[0] is segment
+    assert segment.size == size
+    swap.prepare()
+    assert not swap.begin()
+    assert texts(log) == [(0, "a", "1"), (1, "b", "1"), (2, "c", "2")]
+
+
+def test_a_log_that_was_cut_after_its_last_swap_is_not_called_clean() -> None:
+    disk, manager, log = stage_with_two_segments()
+    manager.prepare_recovery_point_checkpoints().run()
+    current = begin_pass(disk, assess(log, NOW), SETTINGS, Random(3), NOW)
+    cleaned = clean(disk, current.task, InlineApart())
+    log.truncate_to(2)
+    for _ in range(4):
+        write(log, ("a", "1"))
+    assert not current.is_wanted
+    assert not current.finish(cleaned)
+    assert log.first_dirty_offset is None
+
+
 def test_segments_that_retention_took_meanwhile_do_not_come_back() -> None:
     disk, manager, log = stage_with_two_segments()
     swap = begun(log, disk)

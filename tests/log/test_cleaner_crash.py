@@ -71,7 +71,7 @@ class CleaningLife:
             swap.finish(now_ms)
             self.flushed, self.swapping = after, None
 
-        current.finish(clean(self.disk, current.task, InlineApart(swap_in)))
+        assert current.finish(clean(self.disk, current.task, InlineApart(swap_in)))
         self.manager.prepare_cleaner_checkpoint(log).run()
 
     def check(self, disk: FaultyDisk) -> None:

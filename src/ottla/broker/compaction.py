@@ -150,9 +150,8 @@ class Compaction:
             finally:
                 # A swap that failed has stopped the worker, and says why.
                 swapped = await swaps.finished()
-            if not swapped:
+            if not swapped or not current.finish(cleaned):
                 return False
-            current.finish(cleaned)
         finally:
             await swaps.end()
         await services.offload.run(services.logs.prepare_cleaner_checkpoint(log).run)

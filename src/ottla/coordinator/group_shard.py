@@ -7,6 +7,7 @@ timer or the end of a write to the part that its first word names. Driven by `br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from ottla.config.node import NodeConfig
@@ -73,6 +74,10 @@ class GroupShard:
         yield from self.classic.groups()
         yield from self.consumer.groups()
         yield from self.offsets.groups()
+
+    def group_ids(self) -> list[str]:
+        parts = (self.classic.group_ids(), self.consumer.group_ids(), self.offsets.group_ids())
+        return list(dict.fromkeys(chain.from_iterable(parts)))
 
     def kind(self, group_id: str) -> GroupKind | None:
         group = self.group(group_id)

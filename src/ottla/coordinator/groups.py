@@ -93,6 +93,10 @@ class GroupDirectory(Protocol):
 
     def groups(self) -> Iterator[Group]: ...
 
+    def group_ids(self) -> list[str]:
+        """Of all groups, committed or not, and of none twice. Costs little, where `groups` may have to make them."""
+        ...
+
 
 class _NoGroups:
     def group(self, group_id: str) -> Group | None:
@@ -100,6 +104,9 @@ class _NoGroups:
 
     def groups(self) -> Iterator[Group]:
         return iter(())
+
+    def group_ids(self) -> list[str]:
+        return []
 
 
 class Shared:

@@ -73,6 +73,7 @@ class Log:
         "config",
         "cut_at_load",
         "cut_unsynced",
+        "cuts",
         "directory",
         "epochs",
         "first_dirty_offset",
@@ -154,6 +155,9 @@ class Log:
         self._graveyard = Graveyard(disk)
         self.cut_unsynced = recovered
         """Was anything cut off that a power loss might bring back? Then the next append waits for the disk."""
+        self.cuts = 0
+        """How often records were cut off its end since it was loaded: what was read before the last time may be gone,
+        and others in its place."""
         self._new_files = new or recovered
         self._loaded_clean = not self._new_files
         """Was every file on the disk as it could be read when the log was loaded?"""

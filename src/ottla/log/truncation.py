@@ -71,6 +71,7 @@ def start_over(log: Log, offset: int, log_start_offset: int, now_ms: int) -> Non
 def _prepare(log: Log, offset: int) -> None:
     """Before anything is cut: what a start must not trust, unread, any more."""
     log.settle_swap(0)
+    log.cuts += 1
     fell = offset < log.high_watermark
     flushed = offset < log.recovery_point
     _lower(log, offset)

@@ -161,6 +161,9 @@ class ActingGroups:
     def group(self, group_id: str) -> Group | None:
         return self.by_id.get(group_id)
 
+    def group_ids(self) -> Iterator[str]:
+        return (group.group_id for group in self.groups())
+
     def groups(self) -> Iterator[Group]:
         return iter(list(self.by_id.values()))
 

@@ -136,6 +136,9 @@ class ClassicGroups:
             assert group is not None
             yield group
 
+    def group_ids(self) -> Iterator[str]:
+        return self._stored.keys()
+
     def committed_group(self, group_id: str) -> ClassicGroup | None:
         """The group, if a committed record says that there is one. Its members are those of the moment, as Kafka's."""
         committed = self._stored.committed(group_id)

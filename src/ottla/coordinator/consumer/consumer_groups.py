@@ -51,6 +51,9 @@ class ConsumerGroups:
     def groups(self) -> Iterator[ConsumerGroup]:
         return self._groups.values()
 
+    def group_ids(self) -> Iterator[str]:
+        return self._groups.keys()
+
     def describe(self, group_id: str) -> DescribedGroup:
         group = self._groups.committed(group_id)
         if group is None:

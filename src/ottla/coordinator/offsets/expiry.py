@@ -43,7 +43,7 @@ class Expiry:
 
     def on_timer(self, now_ms: int) -> Outcome[None]:
         if not self._left:
-            self._left = [group.group_id for group in self._shared.groups.groups()]
+            self._left = self._shared.groups.group_ids()
         records: list[AnyRecord] = []
         effects: list[AnyEffect] = []
         looked_at = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from ottla.coordinator.groups import Group, Shared
 from ottla.coordinator.offsets import deletion, fetches
@@ -71,6 +72,10 @@ class Offsets:
                 group = self._shared.groups.group(group_id)
                 if isinstance(group, SimpleGroup):
                     yield group
+
+    def group_ids(self) -> Iterator[str]:
+        """Those that have offsets, of whatever kind they are."""
+        return chain(self.state.table.group_ids(), self.state.staged_group_ids())
 
     def on_group_tombstone(self, group_id: str) -> None:
         """A record took back the group, of whatever kind it was."""

@@ -121,9 +121,11 @@ class OffsetTable:
             del self._groups[group_id]
 
     def forget_empty(self) -> None:
-        """Drop every group that has no offset left."""
+        """Drop every group that has no offset left, when the log has been read and all of it is committed: there is
+        nothing to go back to, and nothing is remembered."""
         for group_id in [group_id for group_id, topics in self._groups.items() if not topics]:
-            self.forget(group_id)
+            assert group_id not in self._before, "it may yet come back"
+            del self._groups[group_id]
 
     # The committed state.
 

@@ -29,13 +29,14 @@ _SECRET_BYTES = 16
 class Pass:
     """One log while it is compacted."""
 
-    __slots__ = ("_disk", "_segments", "_sizes", "log", "task")
+    __slots__ = ("_cuts", "_disk", "_segments", "log", "task")
 
     def __init__(self, disk: Disk, log: Log, segments: list[Segment], task: CleaningTask) -> None:
         self._disk = disk
         self._segments = {segment.base_offset: segment for segment in segments}
         """Those that are not replaced yet."""
-        self._sizes = {segment: segment.size for segment in segments}
+        self._cuts = log.cuts
+        """A segment that was cut and filled again looks like the one that was read: only this tells them apart."""
         self.log = log
         self.task = task
 
@@ -43,22 +44,26 @@ class Pass:
     def is_wanted(self) -> bool:
         """Is there still a log to compact, and is what is left of it to be read still what it was?"""
         log = self.log
-        if log.offline or not log.config.compact:
+        if log.offline or log.cuts != self._cuts or not log.config.compact:
             return False
         present = set(log._segments)
-        return all(segment in present and segment.size == self._sizes[segment] for segment in self._segments.values())
+        return all(segment in present for segment in self._segments.values())
 
     def swap(self, cleaned: SegmentCleaned) -> Swap:
         """What puts the new segment in the place of the old ones."""
-        return Swap(self._disk, self.log, [self._segments[base] for base in cleaned.replaced], cleaned)
+        old = [self._segments[base] for base in cleaned.replaced]
+        return Swap(self._disk, self.log, old, cleaned, cuts=self._cuts)
 
     def on_swapped(self, cleaned: SegmentCleaned) -> None:
         for base in cleaned.replaced:
             del self._segments[base]
 
-    def finish(self, cleaned: LogCleaned) -> None:
-        """Every segment is swapped in: the log is clean that far."""
-        self.log.first_dirty_offset = min(cleaned.next_dirty_offset, self.log.log_end_offset)
+    def finish(self, cleaned: LogCleaned) -> bool:
+        """Every segment is swapped in: the log is clean that far. False if it was cut meanwhile: nobody knows."""
+        if self.log.cuts != self._cuts:
+            return False
+        self.log.first_dirty_offset = cleaned.next_dirty_offset
+        return True
 
 
 def begin_pass(disk: Disk, cleanable: Cleanable, settings: CleaningSettings, random: Random, now_ms: int) -> Pass:

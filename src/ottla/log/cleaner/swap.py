@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 class Swap:
     """One segment for a run of others: `prepare` in a thread, `begin` on the loop, `run` in a thread, `finish`."""
 
-    __slots__ = ("_baton", "_cleaned", "_disk", "_log", "_old", "_steps", "doomed", "new")
+    __slots__ = ("_baton", "_cleaned", "_cuts", "_disk", "_log", "_old", "_steps", "doomed", "new")
 
-    def __init__(self, disk: Disk, log: Log, old: list[Segment], cleaned: SegmentCleaned) -> None:
+    def __init__(self, disk: Disk, log: Log, old: list[Segment], cleaned: SegmentCleaned, *, cuts: int) -> None:
+        """`cuts` is how often the log had been cut when `old` was read."""
         self._disk = disk
         self._log = log
         self._old = old
         self._cleaned = cleaned
+        self._cuts = cuts
         self._baton: SimpleQueue[None] = SimpleQueue()
         self._baton.put(None)
         self._steps: list[Callable[[], None]] = []
@@ -75,6 +77,7 @@ class Swap:
         slot = log._segments.slot_of(old[0].base_offset)
         if (
             log.offline
+            or log.cuts != self._cuts
             or log._swap is not None
             or slot + len(old) > log._unsealed_from
             or log._segments.between(slot, slot + len(old)) != old
