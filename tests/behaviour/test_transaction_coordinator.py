@@ -17,6 +17,7 @@ from ottla.wire.messages.list_transactions_request import ListTransactionsReques
 from ottla.wire.messages.list_transactions_response import ListTransactionsResponse
 from tests.behaviour.client import Client, Topic, eventually, now_ms
 from tests.behaviour.conftest import Node, StartNode
+from tests.behaviour.groups import Groups
 from tests.behaviour.transactions import V1, V2, Transactional, only
 
 NONE = ErrorCode.NONE
@@ -487,3 +488,12 @@ def test_transactions_outlive_the_coordinator(start_node: StartNode) -> None:
         assert complete.as_producer(complete.producer_id, complete.epoch - 1).end(commit=True).error_code == NONE
         idle.take()
         assert idle.epoch == 1
+
+
+@pytest.mark.parametrize("internal", ["__transaction_state", "__consumer_offsets"])
+def test_no_client_adds_an_internal_topic(producer: Transactional, topic: Topic, internal: str) -> None:
+    Groups(producer.client).ready("any")
+    for version in range(4):
+        assert producer.add(internal, version=version) == {(internal, 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert producer.state == "Empty"
+    assert only(producer.add(topic)) == 0

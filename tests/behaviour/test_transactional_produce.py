@@ -382,6 +382,7 @@ def test_clients_do_not_write_to_internal_topics(producer: Transactional, versio
         refused = client.produce(topic, batch(b"x", key=b"k"), version=version)
         assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert send(producer, topic, 0, version=version).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert producer.state == "Empty"
 
 
 @pytest.mark.parametrize("version", [8, 12])

@@ -13,7 +13,7 @@ from ottla.broker.context import Context
 from ottla.broker.promise import Promise, kept
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation
-from ottla.model import TopicPartition
+from ottla.model import INTERNAL_TOPICS, TRANSACTION_TOPIC, TopicPartition
 from ottla.wire.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTransaction,
@@ -72,7 +72,8 @@ def _forbidden(context: Context, transaction: AddPartitionsToTxnTransaction) -> 
         return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     codes: Codes = {}
     for partition in partitions:
-        if not context.may_topic(Operation.WRITE, partition.topic):
+        # As Kafka has it, nobody writes to an internal topic in a transaction but by TxnOffsetCommit.
+        if partition.topic in INTERNAL_TOPICS or not context.may_topic(Operation.WRITE, partition.topic):
             codes[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif context.services.image.partition(*partition) is None:
             codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -106,6 +107,9 @@ def _add(services: Services, transaction: AddPartitionsToTxnTransaction, client_
         # All of them, or none.
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
         return kept(codes | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if any(partition.topic == TRANSACTION_TOPIC for partition in partitions):
+        # A coordinator that ends such a transaction would write into its own log behind its own back, again and again.
+        return kept(dict.fromkeys(partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     name, producer_id, epoch = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     runtime = services.transactions
     if transaction.verify_only:

@@ -351,7 +351,8 @@ class _TransactionalProduce:
                 if header is not None:
                     producers[header.producer_id, header.producer_epoch] = None
                     partition = self._find(topic.key, index)
-                    if partition is not None:
+                    # What will be refused must not become part of the transaction, either.
+                    if partition is not None and (self._may_write_internal or partition.topic not in INTERNAL_TOPICS):
                         batches.append((partition, header.base_sequence))
         if not -1 <= self._request.acks <= 1:
             return self._refuse_all(ErrorCode.INVALID_REQUIRED_ACKS)
