@@ -6,12 +6,9 @@ import re
 
 import pytest
 
-from .apache_kafka import advertised_apis
-from .conftest import At, Node
+from .conftest import At
 
 pytestmark = pytest.mark.oracle
-
-JOIN_GROUP = 11
 
 
 def create(at: At, topic: str, partitions: int = 1) -> None:
@@ -57,9 +54,7 @@ def test_the_state_of_an_idempotent_producer_is_described(at_node: At, topic: st
     assert state["CurrentTransactionStartOffset"] == "None"
 
 
-def test_the_consumer_performance_tool_reads_all_records(at_node: At, node: Node, topic: str) -> None:
-    if JOIN_GROUP not in advertised_apis(node.host, node.port):
-        pytest.skip("the tool can only subscribe, and the node advertises no consumer groups yet")
+def test_the_consumer_performance_tool_reads_all_records(at_node: At, topic: str) -> None:
     create(at_node, topic)
     perform(at_node, topic, 10_000)
     done = at_node("kafka-consumer-perf-test", "--topic", topic, "--num-records", "10000", "--hide-header")
