@@ -141,7 +141,7 @@ def test_a_static_member_comes_back_to_what_it_had(group: Group, new_topic: Call
 @pytest.mark.slow
 def test_a_group_changes_its_protocol_and_back_while_it_works(group: Group, new_topic: Callable[..., str]) -> None:
     topic = new_topic(6)
-    # Not librdkafka's cooperative-sticky: now and then its plans carry data of its own, with which Kafka moves no group.
+    # Not librdkafka's cooperative-sticky: its plans may carry data of its own, and with such Kafka moves no group.
     strategy = "range"
     group.join("old-1", [topic], classic=True, partition_assignment_strategy=strategy)
     group.join("old-2", [topic], classic=True, partition_assignment_strategy=strategy)
