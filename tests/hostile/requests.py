@@ -13,6 +13,7 @@ from ottla.broker.api import HANDLERS
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.messages import fetch_request, list_offsets_request, metadata_request, produce_request
+from ottla.wire.messages.join_group_request import JoinGroupRequest
 from ottla.wire.messages.update_features_request import UpdateFeaturesRequest
 from tests.wire.strategies import messages
 
@@ -21,6 +22,9 @@ from .harness import VICTIM_TOPIC
 
 UNREGISTER_BROKER = 64
 """Whoever asks for it with the number of the very node that is tried gets what he asked for: it is gone."""
+
+ALLOWED_SESSIONS_MS = range(6_000, 1_800_001)
+"""The sessions that a node allows a member by default."""
 
 SERVED = [
     (key, version)
@@ -59,6 +63,9 @@ def tame(message: Message, version: int) -> None:
     for name in ("max_wait_ms", "timeout_ms"):
         if hasattr(message, name):
             setattr(message, name, 0)
+    # A join waits for the members that earlier requests left in the group, until their sessions end.
+    if isinstance(message, JoinGroupRequest) and message.session_timeout_ms in ALLOWED_SESSIONS_MS:
+        message.session_timeout_ms = message.rebalance_timeout_ms = ALLOWED_SESSIONS_MS.start
     if hasattr(message, "validate_only"):
         if isinstance(message, UpdateFeaturesRequest) and version == 0:
             message.feature_updates = []  # That version cannot say that it is only to be validated.
