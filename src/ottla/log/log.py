@@ -818,12 +818,26 @@ class Log:
 
         While a flush is under way it needs them; then they are closed when it ends (`on_flush_ended`).
         """
+        self.set_aside()
+        if self._flush is None:
+            self._close_files()
+
+    def set_aside(self) -> None:
+        """Another log has taken its place: nothing more is read or written here, and its files are closed only by
+        `abandon`, since what was read from them before may still be on its way."""
         self.offline = True
         if self._swap is not None:
             self._swap.cancel()
             self._swap = None
-        if self._flush is None:
-            self._close_files()
+
+    def on_moved(self, directory: str) -> None:
+        """Its directory was renamed. Everything in it must have been flushed."""
+        assert self._flush is None
+        assert self._swap is None
+        self.directory = directory
+        self.snapshots.on_moved(directory)
+        for segment in self._segments:
+            segment.on_moved(directory)
 
     def _close_files(self) -> None:
         for segment in self._segments:

@@ -113,6 +113,10 @@ class Segment:
     def path(self, suffix: str) -> str:
         return self._stem + suffix
 
+    def on_moved(self, directory: str) -> None:
+        """The directory has another name now; a file that is open stays open."""
+        self._stem = f"{directory}/{files.file_name(self.base_offset, '')}"
+
     @property
     def file(self) -> File:
         if self._open_file is None:
