@@ -16,7 +16,8 @@ from ottla.runtime.seams import DiskError
 from ottla.wire.messages.fetch_response import FetchResponse
 from tests.log.faulty_disk import Operation
 from tests.log.story import all_batches, append, batch
-from tests.replication.follower_stage import BROKER_EPOCH, NODE_ID, Asked, JumpingLoop, Leader, Stage
+from tests.jumping_loop import JumpingLoop
+from tests.replication.follower_stage import BROKER_EPOCH, NODE_ID, Asked, Leader, Stage
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=300)
 
