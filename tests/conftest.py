@@ -1,4 +1,4 @@
-"""What all tests share: `async def` tests run on an event loop of their own, and Hypothesis finds the same each time."""
+"""What all tests share: `async def` tests run on an event loop of their own, and Hypothesis throws no dice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.jumping_loop import JumpingLoop
 
-IN_MEMORY = {"replication", "seams"}
+IN_MEMORY = {"seams"}
 """Folders whose tests touch nothing real: their clock jumps, so that they neither wait nor miss a time limit."""
 
 # A landing must not depend on dice, nor on how busy the machine is. Those marked `long` throw dice.

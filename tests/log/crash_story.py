@@ -15,8 +15,8 @@ from ottla.log.append import AppendOrigin
 from ottla.log.checkpoints import decode_epochs, decode_offsets
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.offset_index import OffsetIndex
+from ottla.log.producer_replay import apply_to_producers
 from ottla.log.producers import ProducerStates
-from ottla.log.recovery import apply_to_producers
 from ottla.log.segment import Segment
 from ottla.log.time_index import TimeIndex
 from ottla.model import TopicPartition, Uuid

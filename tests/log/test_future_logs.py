@@ -10,7 +10,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.log import Log, LogConfig, LogManager, files, future_logs
-from ottla.model import TopicPartition
+from ottla.model import TopicPartition, Uuid
 from ottla.runtime.seams import DiskError
 
 from .faulty_disk import FaultyDisk, Operation, Survival
@@ -160,12 +160,13 @@ def test_a_copy_alone_is_not_trusted_while_a_directory_is_missing() -> None:
 def test_a_copy_of_an_older_topic_of_the_same_name_is_nobodys() -> None:
     disk = formatted()
     manager, _, _ = begun(disk)
-    disk.rename(f"{OLD}/{TP}", f"{OLD}/other-0")
     manager.close(NOW)
-    disk.remove_tree(f"{OLD}/other-0")
-    disk.make_dirs(f"{OLD}/{TP}")
+    disk.remove_tree(f"{OLD}/{TP}")
+    alone = start(disk, (OLD,))
+    fill(alone.create(TP, Uuid(bytes(16)[:15] + b"x"), CONFIG, NOW), 3)
+    alone.close(NOW)
     again = start(disk)
-    assert TP in again.logs
+    assert again.logs[TP].log_end_offset == 3
     assert again.futures == {}
 
 

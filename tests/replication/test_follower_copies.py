@@ -14,9 +14,9 @@ from ottla.log import Log, LogConfig
 from ottla.partition.follower import FollowerState
 from ottla.runtime.seams import DiskError
 from ottla.wire.messages.fetch_response import FetchResponse
+from tests.jumping_loop import JumpingLoop
 from tests.log.faulty_disk import Operation
 from tests.log.story import all_batches, append, batch
-from tests.jumping_loop import JumpingLoop
 from tests.replication.follower_stage import BROKER_EPOCH, NODE_ID, Asked, Leader, Stage
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=300)

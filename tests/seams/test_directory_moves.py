@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ottla.errors import ErrorCode
@@ -155,6 +157,7 @@ async def test_records_that_come_during_a_move_are_in_the_copy_too() -> None:
             assert await it.produce("t", 0, b"%03d" % number) == 0
             number += 1
             assert number < 900
+            await asyncio.sleep(0.01)
         hosted = it.node.services.replicas.partition("t", 0)
         assert hosted is not None
         assert hosted.log.log_end_offset == number

@@ -1,7 +1,7 @@
 """Moves replicas between the log directories of this node, while they are in use (KIP-113).
 
-A copy of the log is made in the new directory (`log/future_logs`), follows the log in use as a follower does its leader,
-by the same machine (`partition/follower`), and takes its place once it has everything and the metadata knows
+A copy of the log is made in the new directory (`log/future_logs`), follows the log in use as a follower does its
+leader, by the same machine (`partition/follower`), and takes its place once it has everything and the metadata knows
 (`partition/directory_move`). Clients notice nothing. A node that starts in the middle goes on where it was.
 
 One task copies for all moves in turn, a piece at a time, within `replica.alter.log.dirs.io.max.bytes.per.second`; it is

@@ -1,4 +1,4 @@
-"""A replica on its way into another log directory of the same node: its future log, and how it becomes the log (KIP-113).
+"""A replica on its way into another log directory of its node: the future log, and how it becomes the log (KIP-113).
 
 The future log lies in its new log directory under a name of its own (`topic-0.<id>-future`) and is filled from the log
 in use by `broker/directory_moves`. Then it takes over. The order makes every moment one that a start can deal with: all
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.log import files
@@ -68,8 +69,12 @@ def take_over(manager: LogManager, partition: TopicPartition, now_ms: int) -> Pe
     try:
         _give_name(manager, future)
     except DiskError:
-        # The new disk failed, not the old one: all is there still.
+        # The new disk failed, not the old one: all is there still. There must not be two of one name, if that can be
+        # helped.
         future.offline = True
+        if disk.is_dir(named := f"{parent(future)}/{partition}"):
+            with suppress(DiskError):
+                disk.rename(named, future.directory)
         disk.rename(retired, current.directory)
         disk.sync_dir(source)
         raise

@@ -135,6 +135,17 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
 
+    def index(self, last_offset: int, position: int, config: LogConfig) -> None:
+        """The batch at `position`, which ends with `last_offset`, gets an entry in both indexes."""
+        assert self.offsets is not None
+        assert self.times is not None
+        base = self.base_offset
+        self.offsets.append(last_offset - base, position)
+        self.times.append(self.max_timestamp, self.max_timestamp_offset - base)
+        self.indexed_position = position
+        if len(self.offsets) >= config.max_offset_index_entries or len(self.times) >= config.max_time_index_entries:
+            self.max_offset = -1
+
     # The tail: boundaries of the last batches, so that a read at the log's end needs no disk.
 
     def trim_tail(self) -> None:
