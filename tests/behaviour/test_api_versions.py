@@ -31,6 +31,7 @@ SERVED = {
     "OffsetForLeaderEpoch",
     "DescribeConfigs",
     "AlterConfigs",
+    "AlterReplicaLogDirs",
     "DescribeLogDirs",
     "CreatePartitions",
     "IncrementalAlterConfigs",
