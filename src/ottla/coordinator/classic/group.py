@@ -140,6 +140,11 @@ class ClassicGroup:
         return self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
 
     @property
+    def is_at_rest(self) -> bool:
+        """Is nobody here, and nobody on the way?"""
+        return self.state is GroupState.EMPTY and not self.pending_members
+
+    @property
     def all_joined(self) -> bool:
         return len(self.members) == self.awaiting_join and not self.pending_members
 
