@@ -3,6 +3,8 @@
     an outcome ─► its records are replayed, at the offsets that they will have ─► gathered with those of the same turn
     of the loop ─► appended as one batch ─► the high watermark passes it ─► answers leave, effects are carried out
 
+An urgent outcome, for which a whole group waits, does not wait for the end of the turn.
+
 Batches follow each other without waiting: a request sees the newest state, and is answered when that is committed. An
 outcome without records waits for the last batch before it. A batch that cannot be appended is undone, and with it those
 that were gathered behind it, since what they hold was decided on what it held. Those before it are in the log.
@@ -343,6 +345,9 @@ class ServedShard(Generic[S]):
         wait = self._wait(outcome, promise, token, retry)
         if outcome.records:
             self._write(outcome.records, wait, now_ms, outcome.atomic)
+            if outcome.urgent:
+                self.flush()
+                self._services.replicas.wake_fetches()
         elif self._gathered:
             self._gathered[-1].waits.append(wait)
         elif self._uncommitted:

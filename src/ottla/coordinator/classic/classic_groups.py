@@ -75,7 +75,7 @@ class Joiner(NamedTuple):
     client_host: str
     api_version: int
     unique: str
-    """A text that nobody else has, for a new member's id."""
+    """A text that nobody else has, for a new member's id; empty where the request names a member."""
     token: int
     may_describe: Callable[[str], bool] = lambda topic: True
     """Which topics it may know of."""
@@ -198,7 +198,7 @@ class ClassicGroups:
         if not self._has_room(group, request.member_id):
             self._forget(group, request.member_id, turn)
             response: JoinGroupResponse | None = refused_join(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
-        elif not group.supports(request.protocol_type, (protocol.name for protocol in request.protocols)):
+        elif not group.supports(request.protocol_type, [protocol.name for protocol in request.protocols]):
             response = refused_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif is_unknown:
             response = self._join_new(group, request, joiner, turn)
@@ -234,6 +234,8 @@ class ClassicGroups:
             assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
             turn.records.append(generation_record(group, assignments))
             turn.tag = Assigned("classic", group.group_id, group.generation, assignments)
+            # The whole group waits for it, and who comes after it need not.
+            turn.urgent = True
             self._tally.classic_rebalances.value += 1
         return turn.outcome()
 
