@@ -23,7 +23,7 @@ def running(seed: int = 2, nodes: int = 3) -> Iterator[Simulation]:
     simulation = Simulation(expand(seed, Mode.LIVENESS, kinds=tuple(KINDS), nodes=nodes))
     try:
         simulation.cluster.start()
-        simulation._until(simulation._create_topic(), 60, "the topic could be created")
+        simulation._until(simulation._create_topics(), 60, "the topic could be created")
         passes(simulation, 5)
         yield simulation
     finally:

@@ -9,7 +9,8 @@ from ottla.runtime.seams import Connection
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk, Volume
 from ottla.sim.loop import WALL_MS, Scheduler, SimLoop
-from ottla.sim.network import SEND_BUFFER_BYTES, Fabric, SimConnection, SimNetwork
+from ottla.sim.network import Fabric, SimNetwork
+from ottla.sim.streams import SEND_BUFFER_BYTES, SimConnection
 from ottla.sim.trace import Trace
 
 

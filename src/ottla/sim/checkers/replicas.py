@@ -15,6 +15,7 @@ from ottla.metadata.images import PartitionImage
 from ottla.model import METADATA_TOPIC, NO_SEQUENCE, TopicPartition
 from ottla.records import crc_is_valid, read_header
 from ottla.sim import view
+from ottla.sim.checkers.compaction import CompactionChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Batch, Mirror, durable_end
 from ottla.sim.checkers.violation import Violation
@@ -28,6 +29,7 @@ class Watch:
 
     __slots__ = (
         "committed",
+        "compacted",
         "end",
         "high_watermark",
         "hosted",
@@ -50,6 +52,8 @@ class Watch:
         ledger: Ledger,
         mirror: Mirror,
         where: str,
+        *,
+        compacted: bool,
     ) -> None:
         self.place = place
         self.log = log
@@ -57,6 +61,7 @@ class Watch:
         self.ledger = ledger
         self.mirror = mirror
         self.where = where
+        self.compacted = compacted
         self.end = self.start = self.high_watermark = self.recovery_point = -1
         self.leader: object = None
         self.committed = 0
@@ -64,23 +69,30 @@ class Watch:
         self.noted = 0
         """How many were noted in the lineage."""
 
+    @property
+    def untouched(self) -> int:
+        """From this offset on no compaction has changed anything."""
+        return self.log._active.base_offset if self.compacted else 0
+
 
 class Remains:
     """What was known of a log when its process died."""
 
-    __slots__ = ("durable", "log_start", "mirror", "power", "recovery_point")
+    __slots__ = ("durable", "log_start", "mirror", "power", "recovery_point", "untouched")
 
     def __init__(self, watch: Watch, power: bool, durable: int) -> None:
         self.mirror = list(watch.mirror.batches)
         self.recovery_point = watch.log.recovery_point
         self.log_start = watch.log.log_start_offset
+        self.untouched = watch.untouched
         self.power = power
         self.durable = durable
 
 
 class ReplicaChecker:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, compaction: CompactionChecker) -> None:
         self._cluster = cluster
+        self._compaction = compaction
         self.ledgers: dict[tuple[str, int, bytes], Ledger] = {}
         self._watches: dict[Process, dict[Log, Watch]] = {}
         self._counts: dict[Process, int] = {}
@@ -154,12 +166,13 @@ class ReplicaChecker:
         if ledger is None:
             ledger = self.ledgers[key] = Ledger(str(place))
         where = f"{place} on {machine.name}"
-        watch = Watch(
-            place, log, hosted, ledger, Mirror(log, machine.volume, where, damaged=machine.id in self._damaged), where
-        )
+        compacted = hosted is not None and self._compaction.concerns(log)
+        damaged = machine.id in self._damaged
+        mirror = Mirror(log, machine.volume, where, damaged=damaged, compacted=compacted)
+        watch = Watch(place, log, hosted, ledger, mirror, where, compacted=compacted)
         watch.end = watch.mirror.end
         remains = self._remains.pop((machine.id, log.directory), None)
-        if machine.id in self._damaged:
+        if damaged:
             return watch
         self._check_checksums(watch)
         if remains is not None:
@@ -182,6 +195,10 @@ class ReplicaChecker:
             watch.noted = watch.committed = 0
             watch.end = end
             self.check_candidates(watch.place, watch.ledger)
+        elif mirror.cleaned is not None:
+            watch.noted = watch.committed = 0
+            if machine.id not in self._damaged:
+                self._compaction.on_cleaned(machine, watch.place, log, mirror.cleaned, mirror.batches)
         elif mirror.dropped:
             watch.noted = max(0, watch.noted - mirror.dropped)
             watch.committed = max(0, watch.committed - mirror.dropped)
@@ -209,7 +226,9 @@ class ReplicaChecker:
             watch.high_watermark = watch.log.high_watermark
             watch.committed = max(0, watch.committed - watch.mirror.dropped)
             for batch in watch.mirror.batches[watch.committed :]:
-                if batch.next <= watch.high_watermark and watch.ledger.commit(batch, watch.where):
+                if batch.next <= watch.high_watermark and watch.ledger.commit(
+                    batch, watch.where, compacted=watch.compacted
+                ):
                     self.on_committed(watch.place, batch)
 
     def _note(self, watch: Watch) -> None:
@@ -217,7 +236,7 @@ class ReplicaChecker:
         at = watch.noted
         before = batches[at - 1] if at else None
         for batch in batches[at:]:
-            ledger.note(batch, before, watch.where)
+            ledger.note(batch, before, watch.where, compacted=watch.compacted)
             before = batch
         watch.noted = len(batches)
 
@@ -227,7 +246,7 @@ class ReplicaChecker:
         at = watch.committed
         true_end = ledger.end
         while at < len(batches) and batches[at].next <= high_watermark:
-            if ledger.commit(batches[at], watch.where):
+            if ledger.commit(batches[at], watch.where, compacted=watch.compacted):
                 self.on_committed(watch.place, batches[at])
             at += 1
         watch.committed = at
@@ -292,8 +311,12 @@ class ReplicaChecker:
                 "A1",
                 f"{watch.where} leads in epoch {epoch} with a log that ends at {watch.end}; {ledger.end} is committed",
             )
-        missing = ledger.first_missing(watch.mirror.batches, watch.start)
-        if missing is not None and machine.id not in self._damaged:
+        if machine.id in self._damaged:
+            return
+        if watch.compacted:
+            self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
+        missing = ledger.first_missing(watch.mirror.batches, max(watch.start, watch.untouched))
+        if missing is not None:
             raise Violation("A1", f"{watch.where} leads in epoch {epoch} without {missing}, which is committed")
 
     def check_candidates(self, place: TopicPartition, ledger: Ledger) -> None:
@@ -353,6 +376,8 @@ class ReplicaChecker:
 
     def _check_recovery_point(self, machine: Machine, watch: Watch) -> None:
         """E3: below the recovery point everything would survive a power loss."""
+        if watch.log._swap is not None:
+            return  # Some of it has two names, and some has none yet.
         batches = watch.mirror.batches
         point = watch.recovery_point
         first = watch.mirror.index_of(max(0, point - 200))
@@ -372,12 +397,12 @@ class ReplicaChecker:
         for watch in (watches or {}).values():
             if not self._is_current(process, watch):
                 continue
+            if watch.log.offline and not process.clean:
+                continue
+            if not process.clean or watch.compacted:
+                watch.mirror.update()
             if process.clean:
                 self._check_clean_close(machine, watch)
-            elif not watch.log.offline:
-                watch.mirror.update()
-            else:
-                continue
             durable = durable_end(machine.volume, watch.mirror.batches)
             self._remains[machine.id, watch.log.directory] = Remains(watch, power, durable)
 
@@ -391,7 +416,7 @@ class ReplicaChecker:
         directory = watch.log.directory.rpartition("/")[0]
         if machine.id in self._damaged or machine.volume.find(f"{directory}/{files.CLEAN_SHUTDOWN}") is None:
             return
-        batches = watch.mirror.batches
+        batches = watch.mirror.batches[watch.mirror.index_of(watch.untouched) :]
         if batches and durable_end(machine.volume, batches) < batches[-1].next:
             raise Violation("E5", f"{watch.where} was closed cleanly, and would lose records with the power")
 
@@ -400,6 +425,9 @@ class ReplicaChecker:
         if watch.start != remains.log_start:
             return
         old, new = remains.mirror, watch.mirror.batches
+        if watch.compacted:
+            self._compaction.on_recovered(machine, watch.place, watch.log, old, new)
+            old, new = ([batch for batch in each if batch.base >= remains.untouched] for each in (old, new))
         for before, after in zip(old, new, strict=False):
             if not before.same(after):
                 raise Violation("E1", f"{watch.where} held {before} and after recovery holds {after}")
@@ -434,6 +462,8 @@ class ReplicaChecker:
                 if not watch.log.offline and machine.id not in self._damaged and self._is_current(process, watch):
                     self._look(machine, watch)
                     self._check_whole(watch)
+                    if watch.compacted:
+                        self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
 
     def _check_checksums(self, watch: Watch) -> None:
         for batch in watch.mirror.batches:
@@ -455,7 +485,13 @@ class ReplicaChecker:
             if not epochs or batch.epoch > epochs[-1][0]:
                 epochs.append((batch.epoch, batch.base))
         known = [(epoch, start) for epoch, start in watch.log.epochs.entries if start < watch.end]
-        if [epoch for epoch, _ in known] != [epoch for epoch, _ in epochs] or known[1:] != epochs[1:]:
+        if watch.compacted:
+            # All of an epoch may be gone, or its first batches: then the cache still knows where it began.
+            remaining = dict(known)
+            right = all(epoch in remaining and remaining[epoch] <= start for epoch, start in epochs)
+        else:
+            right = [epoch for epoch, _ in known] == [epoch for epoch, _ in epochs] and known[1:] == epochs[1:]
+        if not right:
             raise Violation("E7", f"{watch.where}: the epochs are {epochs}, and the cache says {known}")
         states = watch.log.producers.entries
         for producer, expected in producers.items():
