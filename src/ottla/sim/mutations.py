@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ottla.sim.compaction_mutations import COMPACTION_MUTATIONS
 from ottla.sim.coordinator_mutations import COORDINATOR_MUTATIONS
 from ottla.sim.mutation import Mutation, Patches
 
@@ -416,5 +417,6 @@ MUTATIONS: dict[str, Mutation] = {
             seeds=100,
         ),
         *COORDINATOR_MUTATIONS,
+        *COMPACTION_MUTATIONS,
     )
 }

@@ -463,7 +463,7 @@ class ReplicaChecker:
                     self._look(machine, watch)
                     self._check_whole(watch)
                     if watch.compacted:
-                        self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
+                        self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.high_watermark)
 
     def _check_checksums(self, watch: Watch) -> None:
         for batch in watch.mirror.batches:
