@@ -11,10 +11,11 @@ import pytest
 from ottla.sim import view
 from ottla.sim.checkers.liveness import choose_core
 from ottla.sim.checkers.violation import Violation
+from ottla.sim.errands import TOPIC, create_topics
 from ottla.sim.faults import KINDS
 from ottla.sim.faults.operations import set_min_isr
 from ottla.sim.options import Mode, expand
-from ottla.sim.run import TOPIC, Simulation
+from ottla.sim.run import Simulation
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def running(seed: int = 2, nodes: int = 3) -> Iterator[Simulation]:
     simulation = Simulation(expand(seed, Mode.LIVENESS, kinds=tuple(KINDS), nodes=nodes))
     try:
         simulation.cluster.start()
-        simulation._until(simulation._create_topics(), 60, "the topic could be created")
+        simulation._until(create_topics(simulation), 60, "the topic could be created")
         passes(simulation, 5)
         yield simulation
     finally:

@@ -15,12 +15,12 @@ from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.survivors import check_survivors
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Machine
-from ottla.sim.disk import FileNode
 from ottla.sim.faults import KINDS
 from ottla.sim.history import History, Outcome, Read, Send, Txn
 from ottla.sim.options import Mode, expand
 from ottla.sim.producing import keyed
 from ottla.sim.run import Simulation
+from ottla.sim.volume import FileNode
 
 PLACE = TopicPartition("profiles", 0)
 

@@ -14,17 +14,18 @@ from ottla.coordinator.stored import GROUP_KINDS, AnyRecord, EncodedRecord
 from ottla.model import GROUP_TOPIC, TopicPartition, Uuid
 from ottla.records import BatchBuilder, end_txn_batch, read_header
 from ottla.sim import view
-from ottla.sim.checkers.groups import GroupChecker, unmet
+from ottla.sim.checkers.group_work import unmet
+from ottla.sim.checkers.groups import GroupChecker
 from ottla.sim.checkers.looks import LookChecker
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.silence import check_silence
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Machine
-from ottla.sim.disk import FileNode
 from ottla.sim.faults import KINDS
 from ottla.sim.history import Commit, History, Look, Outcome, Owned
 from ottla.sim.options import Mode, expand
 from ottla.sim.run import Simulation
+from ottla.sim.volume import FileNode
 
 TOPIC = Uuid(bytes(range(16)))
 PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1)]

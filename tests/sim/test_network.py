@@ -8,11 +8,12 @@ from random import Random
 from ottla.runtime.seams import Connection
 from ottla.sim.client import Lost, SimClient
 from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk, Volume
+from ottla.sim.disk import SimDisk
 from ottla.sim.loop import WALL_MS, Scheduler, SimLoop
 from ottla.sim.network import Fabric, SimNetwork
 from ottla.sim.streams import SEND_BUFFER_BYTES, SimConnection
 from ottla.sim.trace import Trace
+from ottla.sim.volume import Volume
 from ottla.wire.messages.metadata_request import MetadataRequest
 from ottla.wire.messages.metadata_response import MetadataResponse
 

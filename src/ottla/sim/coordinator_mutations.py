@@ -80,8 +80,7 @@ def _two_of_one_instance(patches: Patches) -> None:
 def _partition_for_nobody(patches: Patches) -> None:
     """The assignor leaves out the last partition of the last member."""
     from ottla.coordinator.consumer import engine
-
-    before = engine.next_target
+    from ottla.coordinator.consumer.target import next_target as before
 
     def next_target(*arguments: Any, assignor: Any, **options: Any) -> Any:
         def forgetful(spec: Any) -> Any:

@@ -10,35 +10,28 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from ottla.errors import ErrorCode, KafkaError, StartupError
+from ottla.errors import KafkaError, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
 from ottla.sim import view
-from ottla.sim.checkers.groups import unmet as unmet_groups
+from ottla.sim.checkers.group_work import unmet as unmet_groups
 from ottla.sim.checkers.liveness import choose_core, lagging, unmet
 from ottla.sim.checkers.violation import Violation
-from ottla.sim.client import Lost, SimClient, report_failure
+from ottla.sim.client import SimClient, report_failure
 from ottla.sim.clients import build_clients
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
-from ottla.sim.consumers import read_everything
+from ottla.sim.errands import COMPACTED_TOPIC, PATIENCE_S, TOPIC, create_topics, read_all, settle
 from ottla.sim.faults import KINDS, Faults
 from ottla.sim.faults.operations import set_min_isr
-from ottla.sim.group_clients import fetch_offsets
 from ottla.sim.history import History
 from ottla.sim.inspection import Inspection
-from ottla.sim.lanes import Lane, LaneOptions
 from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import Mode, Options, expand
 from ottla.sim.trace import Trace
 from ottla.sim.workload import Workload
-from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 
-TOPIC = "orders"
-COMPACTED_TOPIC = "profiles"
 START_PATIENCE_S = 60.0
-HEAL_PATIENCE_S = 90.0
 RESTART_EVERY = 5
 """One seed in so many ends with two restarts of all nodes."""
 STABLE_S = 3.0
@@ -104,7 +97,7 @@ class Simulation:
         """Machines that nobody starts again."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.clients = build_clients(options, self._new_client, self.places, self.history, self.compacted, self.kept)
-        self.admin, self._final = self.clients.admin, self.clients.final
+        self.admin, self.final = self.clients.admin, self.clients.final
         self.client_hosts = [client.name for client in self.clients.busy]
         self.workload = Workload(
             self.clients,
@@ -164,7 +157,7 @@ class Simulation:
 
     def _run(self) -> None:
         self.cluster.start()
-        self._until(self._create_topics(), START_PATIENCE_S, "topics could be created")
+        self._until(create_topics(self), START_PATIENCE_S, "topics could be created")
         ends = self.scheduler.now + self.options.seconds
         self.workload.start(ends)
         self.faults.start()
@@ -176,10 +169,10 @@ class Simulation:
             core = core if chosen is None else chosen
         self.faults.stop()
         self.heal(core)
-        self._until(self._come_to_life(core), HEAL_PATIENCE_S, f"{_names(core)} work after they were healed")
+        self._until(self._come_to_life(core), PATIENCE_S, f"{_names(core)} work after they were healed")
         self.workload.stop()
-        self._until(self._settle(), HEAL_PATIENCE_S, f"{_names(core)} answer every client after they were healed")
-        self._until(self._read_all(), HEAL_PATIENCE_S, f"everything can be read from {_names(core)}")
+        self._until(settle(self), PATIENCE_S, f"{_names(core)} answer every client after they were healed")
+        self._until(read_all(self), PATIENCE_S, f"everything can be read from {_names(core)}")
         self.inspection.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()
@@ -190,7 +183,7 @@ class Simulation:
         before = self._logs()
         for machine in self.cluster.machines.values():
             machine.start()
-        self._until(self._serve_again(), HEAL_PATIENCE_S, "the cluster works after a restart of all")
+        self._until(self._serve_again(), PATIENCE_S, "the cluster works after a restart of all")
         self._stop_all()
         for path, data in self._logs().items():
             if before.get(path) != data:
@@ -200,16 +193,16 @@ class Simulation:
         self.abandoned = dict.fromkeys(self.cluster.machines)
         for machine in self.cluster.machines.values():
             machine.stop()
-        self._until(self._be_down(), HEAL_PATIENCE_S, "all nodes stop when they are asked to")
+        self._until(self._be_down(), PATIENCE_S, "all nodes stop when they are asked to")
 
     async def _be_down(self) -> bool:
         while any(machine.process is not None for machine in self.cluster.machines.values()):
-            await self._final.sleep(0.25)
+            await self.final.sleep(0.25)
         return True
 
     async def _serve_again(self) -> bool:
         while unmet(self.cluster, list(self.cluster.machines.values()), self.places):
-            await self._final.sleep(0.25)
+            await self.final.sleep(0.25)
         return True
 
     def _logs(self) -> dict[str, bytes]:
@@ -273,7 +266,7 @@ class Simulation:
             configs = view.newest_image(self.cluster).topic_config(TOPIC)
             if configs.get("min.insync.replicas") != str(wanted):
                 await set_min_isr(self.faults, wanted)
-            await self._final.sleep(0.5)
+            await self.final.sleep(0.5)
 
     def _break_for_good(self, machine: Machine, core: list[Machine]) -> None:
         random = machine.random
@@ -314,7 +307,7 @@ class Simulation:
                 since = self.scheduler.now
             elif self.scheduler.now - since >= STABLE_S:
                 return True
-            await self._final.sleep(0.25)
+            await self.final.sleep(0.25)
 
     def forgive(self, machine: Machine, *, damaged: bool = False) -> None:
         """What was on this disk was spoiled on purpose, and is `damaged` until somebody repairs it."""
@@ -323,76 +316,6 @@ class Simulation:
     def on_disk_lost(self, machine: Machine) -> None:
         self.forgive(machine)
         self.inspection.quorum.forget(machine)
-
-    # What clients do at the beginning and at the end.
-
-    async def _create_topics(self) -> bool:
-        options, admin = self.options, self.admin
-        wanted = [(TOPIC, options.partitions, options.topic)]
-        if options.compacted is not None:
-            wanted.append((COMPACTED_TOPIC, len(self.compacted), options.compacted))
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    num_partitions=partitions,
-                    replication_factor=options.replication_factor,
-                    configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-                )
-                for name, partitions, configs in wanted
-            ],
-            timeout_ms=3000,
-        )
-        while True:
-            try:
-                response = await admin.anywhere(request, CreateTopicsResponse, timeout_s=5.0)
-            except Lost:
-                await admin.sleep(0.2)
-                continue
-            if all(topic.error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS) for topic in response.topics):
-                break
-            await admin.sleep(0.2)
-        places, busy = [*self.places, *self.compacted], self.clients.busy
-        while True:
-            for client in [admin, *busy]:
-                await client.refresh([name for name, _, _ in wanted])
-            if all(place in client.leaders for client in busy for place in places):
-                return True
-            await admin.sleep(0.2)
-
-    async def _settle(self) -> bool:
-        """Wait until no client waits any more, and a write to every partition is answered."""
-        while self.workload.tasks:
-            await self._final.sleep(0.1)
-        options = LaneOptions(acks=-1, idempotent=False, retry_uncertain=True, delivery_timeout_s=HEAL_PATIENCE_S)
-        for at, place in enumerate(self.places):
-            lane = Lane(self._final, at, place, options, self.history)
-            await self._final.refresh([TOPIC])
-            await lane.send(1)
-        return True
-
-    async def _read_all(self) -> bool:
-        deadline = self.scheduler.now + HEAL_PATIENCE_S
-        for place in self.places:
-            if not await read_everything(self._final, place, self.history, deadline):
-                return False
-            if self.options.coordinated and not await read_everything(
-                self._final, place, self.history, deadline, read_committed=True
-            ):
-                return False
-        for place in self.compacted:
-            if not await read_everything(self._final, place, self.kept, deadline, read_committed=True):
-                return False
-        groups = {commit.group_id: None for commit in self.history.commits}
-        for group_id in groups:
-            while self.scheduler.now < deadline:
-                partitions = [place.partition for place in self.places]
-                found = await fetch_offsets(self._final, group_id, TOPIC, partitions, self.history)
-                if found is not None:
-                    self.history.final_offsets[group_id] = found
-                    break
-                await self._final.sleep(0.2)
-        return len(self.history.final_offsets) == len(groups)
 
     # What goes wrong.
 

@@ -16,7 +16,7 @@ from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.log import files
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.model import ZERO_UUID, TopicPartition, Uuid, uuid_from_text
-from ottla.sim.disk import FileNode
+from ottla.sim.volume import FileNode
 
 DATA = "/data"
 """Where every machine keeps its logs."""

@@ -20,6 +20,7 @@ from ottla.coordinator.stored import GROUP_KINDS, EncodedRecord, StoredRecord
 from ottla.model import GROUP_TOPIC, TopicPartition, Uuid
 from ottla.records import iterate, read_end_txn_marker, read_header
 from ottla.sim import view
+from ottla.sim.checkers.group_work import check_processed
 from ottla.sim.checkers.looks import LookChecker
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.violation import Violation
@@ -363,24 +364,7 @@ class GroupChecker:
                 and commit.name not in self.took_effect
             ):
                 raise Violation("D22", f"{commit.name} of {commit.group_id} was committed, and took no effect")
-        self._check_processed()
-
-    def _check_processed(self) -> None:
-        """At most once: no record was made into two. (That none was passed over is not looked at.)"""
-        visible = {read.value for reads in self._history.final_committed.values() for read in reads}
-        made: dict[tuple[str, TopicPartition, int], bytes] = {}
-        for commit in self._history.commits:
-            transaction, group_id = commit.transaction, commit.group_id
-            if transaction is None or not transaction.sources or group_id in self.expired:
-                continue
-            written = [value for send in transaction.sends for value in send.values]
-            for source, value in zip(transaction.sources, written, strict=False):
-                if value in visible:
-                    other = made.setdefault((group_id, *source), value)
-                    if other != value:
-                        raise Violation(
-                            "D22", f"{group_id} made what is at {source} into {other!r}, and into {value!r}"
-                        )
+        check_processed(self._history, self.expired)
 
 
 def _assigned(data: bytes) -> frozenset[int]:
@@ -389,16 +373,3 @@ def _assigned(data: bytes) -> frozenset[int]:
     if not data:
         return frozenset()
     return frozenset(partition for topic in read_assignment(data).assigned_partitions for partition in topic.partitions)
-
-
-def unmet(groups: dict[str, list[tuple[str, bool, set[TopicPartition]]]], places: list[TopicPartition]) -> list[str]:
-    """L9: who is in a group, whether each has settled, and what it has."""
-    missing: list[str] = []
-    for group_id, members in groups.items():
-        unsettled = [name for name, settled, _ in members if not settled]
-        if unsettled:
-            missing.append(f"L9: {', '.join(unsettled)} of {group_id} are not settled")
-        owned = sorted(place for _, _, held in members for place in held)
-        if owned != sorted(places):
-            missing.append(f"L9: {group_id} has {[str(place) for place in owned]}")
-    return missing

@@ -13,7 +13,7 @@ from ottla.log.log import Log
 from ottla.log.segment import Segment
 from ottla.records import read_header
 from ottla.sim.checkers.violation import Violation
-from ottla.sim.disk import FileNode, Volume
+from ottla.sim.volume import FileNode, Volume
 
 
 class Batch(NamedTuple):
