@@ -32,7 +32,7 @@ def test_the_trace_does_not_depend_on_the_process() -> None:
     """Nor on the order that hashes give to sets, which differs from process to process."""
     program = (
         "from ottla.sim.batch import Job, run_job; from ottla.sim.options import Mode;"
-        "print([run_job(Job(seed=seed, mode=Mode.SAFETY, seconds=30)).digest for seed in (5, 6, 17)])"
+        "print([run_job(Job(seed=seed, mode=Mode.SAFETY, seconds=30)).digest for seed in (17, 40)])"
     )
     digests = {
         subprocess.run(

@@ -128,7 +128,7 @@ def expand(
     # From a generator of its own: a seed stays what it is, with compaction or without.
     chance = Random(f"compaction/{seed}")
     compacted = None
-    if chance.random() < 0.3 or with_compaction:
+    if chance.random() < (0.5 if coordinated else 0.2) or with_compaction:
         settings |= _cleaner_settings(chance)
         compacted = _compacted_topic(chance, topic)
     return Options(
