@@ -352,7 +352,7 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             name="growth-without-epoch-start",
             what="a follower joins the ISR below the start of the leader's epoch",
-            breaks=("A2", "A1", "A4", "H2", "H3"),
+            breaks=("A19", "A2", "A1", "A4", "H2", "H3"),
             apply=_growth_without_epoch_start,
             seeds=200,
         ),

@@ -15,6 +15,7 @@ from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
 from ottla.sim import view
 from ottla.sim.checkers.group_work import unmet as unmet_groups
+from ottla.sim.checkers.leftovers import leftovers
 from ottla.sim.checkers.liveness import choose_core, lagging, unmet
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import SimClient, report_failure
@@ -173,6 +174,7 @@ class Simulation:
         self.workload.stop()
         self._until(settle(self), PATIENCE_S, f"{_names(core)} answer every client after they were healed")
         self._until(read_all(self), PATIENCE_S, f"everything can be read from {_names(core)}")
+        self._until(self._come_to_rest(core), PATIENCE_S, f"{_names(core)} forget clients that are gone")
         self.inspection.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()
@@ -306,6 +308,14 @@ class Simulation:
             elif since is None:
                 since = self.scheduler.now
             elif self.scheduler.now - since >= STABLE_S:
+                return True
+            await self.final.sleep(0.25)
+
+    async def _come_to_rest(self, core: list[Machine]) -> bool:
+        producers = {each.producer_id for each in (*self.history.identities, *self.kept.identities)}
+        while True:
+            self.unmet = leftovers(self.cluster, core, len(producers))
+            if not self.unmet:
                 return True
             await self.final.sleep(0.25)
 
