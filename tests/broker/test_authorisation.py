@@ -10,13 +10,13 @@ import pytest
 from ottla.broker import admin_rights
 from ottla.broker.authorisation import authorizer_of, call, first_authorizer
 from ottla.broker.connection import ClientConnection
-from ottla.broker.context import ANONYMOUS, Context
+from ottla.broker.context import Context
 from ottla.broker.services import Services
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from ottla.metadata.images import EMPTY_IMAGE
-from ottla.model import Uuid
+from ottla.model import ANONYMOUS, Uuid
 from ottla.security.authorizer import Authorizer
 from ottla.security.rights import BROKER_RIGHTS, CONTROLLER_RIGHTS
 from ottla.wire.apis import APIS

@@ -116,6 +116,7 @@ class TopicControl:
             partitions = self._assigned_by_hand(topic)
         else:
             partitions = self._placed(topic)
+        requester.charge(len(partitions))
         topic_id = self._new_topic_id()
         records = [MetadataRecord(TopicRecord(name=name, topic_id=topic_id), 0), *config_records]
         level = image.features.metadata_version
@@ -230,7 +231,9 @@ class TopicControl:
 
     # Growth.
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Generated[CreatePartitionsResponse]:
+    def create_partitions(
+        self, request: CreatePartitionsRequest, requester: Requester
+    ) -> Generated[CreatePartitionsResponse]:
         from ottla.wire.messages.create_partitions_response import (
             CreatePartitionsResponse,
             CreatePartitionsTopicResult,
@@ -248,14 +251,14 @@ class TopicControl:
             try:
                 if mentions[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
-                records += self._create_partitions(topic)
+                records += self._create_partitions(topic, requester)
             except KafkaError as error:
                 code, message = error.code, error.message
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
             check_size(records)
         return Generated([] if request.validate_only else records, CreatePartitionsResponse(results=results))
 
-    def _create_partitions(self, request: CreatePartitionsTopic) -> list[MetadataRecord]:
+    def _create_partitions(self, request: CreatePartitionsTopic, requester: Requester) -> list[MetadataRecord]:
         image = self._state.image
         topic = image.topic(request.name)
         if topic is None:
@@ -282,6 +285,7 @@ class TopicControl:
                 self._assigned(existing + index, assignment.broker_ids, factor)
                 for index, assignment in enumerate(request.assignments)
             ]
+        requester.charge(additional)
         level = image.features.metadata_version
         return [
             partition_record(topic.topic_id, existing + index, partition, level)
@@ -290,7 +294,7 @@ class TopicControl:
 
     # Deletion.
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> Generated[DeleteTopicsResponse]:
+    def delete_topics(self, request: DeleteTopicsRequest, requester: Requester) -> Generated[DeleteTopicsResponse]:
         from ottla.wire.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
         from ottla.wire.messages.remove_topic_record import RemoveTopicRecord
 
@@ -313,6 +317,9 @@ class TopicControl:
                     raise found
                 if mentions[found] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
+                deleted = self._state.image.topic_by_id(found[1])
+                assert deleted is not None
+                requester.charge(len(deleted.partitions))
                 result.name, result.topic_id = found
                 records.append(MetadataRecord(RemoveTopicRecord(topic_id=result.topic_id), 0))
             except KafkaError as error:
