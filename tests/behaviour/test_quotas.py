@@ -209,7 +209,9 @@ def test_changes_beyond_their_rate_are_refused_where_the_version_can_say_so(clie
             assert 7_000 < refused.throttle_time_ms <= 9_000, "eleven in the bucket, nine owed"
         with named(client, client_id) as admin:
             grown = admin.call(
-                CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=f"{name}-old", count=2)], timeout_ms=30_000),
+                CreatePartitionsRequest(
+                    topics=[CreatePartitionsTopic(name=f"{name}-old", count=2, assignments=None)], timeout_ms=30_000
+                ),
                 CreatePartitionsResponse,
                 3,
             )

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from ottla.metadata.quotas import CLIENT_ID, IP, USER, entity_of
-from ottla.security.quotas import METERS_MAX, AddressRates, MutationBucket, QuotaKind, QuotaLedger, QuotaTable, RateWindow
+from ottla.security.quotas import (
+    METERS_MAX,
+    AddressRates,
+    MutationBucket,
+    QuotaKind,
+    QuotaLedger,
+    QuotaTable,
+    RateWindow,
+)
 
 Parts = dict[str, str | None]
 
@@ -43,9 +51,7 @@ def table(*limits: tuple[Parts, float], kind: str = PRODUCE) -> QuotaTable:
 
 
 def ledger(limits: QuotaTable, samples: int = 11, window_ms: int = 1000) -> QuotaLedger:
-    made = QuotaLedger(
-        samples=samples, window_ms=window_ms, mutation_samples=samples, mutation_window_ms=window_ms
-    )
+    made = QuotaLedger(samples=samples, window_ms=window_ms, mutation_samples=samples, mutation_window_ms=window_ms)
     made.table = limits
     return made
 
@@ -235,7 +241,7 @@ def test_an_address_has_its_own_rate_or_that_of_all() -> None:
     rates = address_rates(({IP: "10.0.0.1"}, 1.0), ({IP: None}, 3.0))
     assert sum(rates.on_opened("10.0.0.1", 0) == 0 for _ in range(100)) == 10
     assert sum(rates.on_opened("10.0.0.2", 0) == 0 for _ in range(100)) == 30
-    assert rates.on_opened("10.0.0.1", 0) == 100, "one of ten too many, in a window of ten seconds"
+    assert rates.on_opened("10.0.0.1", 0) == 1000, "one of ten too many, in a window of ten seconds"
     assert rates.on_opened("10.0.0.1", 12_000) == 0
 
 

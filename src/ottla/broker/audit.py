@@ -128,9 +128,7 @@ class AuditLog:
         return self._lines <= LINES_PER_SECOND_MAX
 
 
-def follow(
-    context: Context, request: Message, result: Message | Awaitable[Message]
-) -> Message | Awaitable[Message]:
+def follow(context: Context, request: Message, result: Message | Awaitable[Message]) -> Message | Awaitable[Message]:
     """`result`, and a line when it is there, if the request changes something that is decided here."""
     decided_here = context.api_key in (ON_CONTROLLER if context.on_controller else ON_BROKER)
     if not decided_here or not _log.isEnabledFor(logging.INFO):
@@ -144,9 +142,7 @@ def follow(
     return _tell_later(context, request, about, result)
 
 
-async def _tell_later(
-    context: Context, request: Message, about: list[str], result: Awaitable[Message]
-) -> Message:
+async def _tell_later(context: Context, request: Message, about: list[str], result: Awaitable[Message]) -> Message:
     response = await result
     _tell(context, request, about, response)
     return response
@@ -156,9 +152,7 @@ def _tell(context: Context, request: Message, about: list[str], response: Messag
     errors = Counter(_error_codes(response))
     if errors.get(ErrorCode.NOT_CONTROLLER):
         return  # Nothing was decided; whoever is asked next says what came of it.
-    told = " ".join(
-        f"{_error_name(code)}={count}" for code, count in sorted(errors.items()) if code != ErrorCode.NONE
-    )
+    told = " ".join(f"{_error_name(code)}={count}" for code, count in sorted(errors.items()) if code != ErrorCode.NONE)
     _log.info(
         "%s principal=%s host=%s api=%s about=%s%s%s",
         "asked" if getattr(request, "validate_only", False) else "changed",

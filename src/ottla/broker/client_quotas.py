@@ -1,7 +1,7 @@
 """Quotas enforced: what clients send, fetch, cost and change is counted, and who exceeds a limit is told to wait.
 
 As in Kafka (KIP-13, KIP-124, KIP-219, KIP-599) the answer leaves at once and says how long the client is to be quiet;
-its connection is not read from until then, whether it obeys or not. Answers are late for nobody, and nothing is dropped,
+its connection is not read from until then, whether it obeys or not. Nobody's answer is late, and nothing is dropped,
 but that a fetch over its limit is answered without records. Produce is charged with the size of its request, Fetch with
 the records it returns, everything with the time that its first phase takes of the event loop. What brokers ask of each
 other is free.
@@ -34,7 +34,7 @@ _HEAD_BYTES = 10
 _WRITE_TXN_MARKERS = 27
 
 CLIENT_ID_CHARS_MAX = 256
-"""Ids that begin with the same so many characters are one client: what is remembered of each is not for it to choose."""
+"""Ids that begin with the same so many characters are one client: how much is remembered is not for it to choose."""
 
 _STRICT_FROM = {19: 6, 20: 5, 37: 3}
 """The first version of CreateTopics, DeleteTopics and CreatePartitions that knows THROTTLING_QUOTA_EXCEEDED."""
@@ -124,9 +124,7 @@ class ClientQuotas:
         """May the client make or delete `count` partitions, and how long is it to wait?"""
         strict = context.api_version >= _STRICT_FROM.get(context.api_key, 0)
         client_id = (context.client_id or "")[:CLIENT_ID_CHARS_MAX]
-        return self._ledger.charge_mutations(
-            _user(context.principal), client_id, count, self._now_ms(), strict=strict
-        )
+        return self._ledger.charge_mutations(_user(context.principal), client_id, count, self._now_ms(), strict=strict)
 
     # Waiting.
 

@@ -1,8 +1,8 @@
 """Work that is done apart: by a process of its own, which takes only what the machine has to spare.
 
 The two sides speak in plain values over a pipe (`plain_values`): the work goes down, facts come up as they are found,
-and at last the result or what went wrong. The process ends with its work, and with the one that started it, however that ends. It runs at the
-lowest priority for processor and disk, pauses between pieces, and keeps to a rate.
+and at last the result or what went wrong. The process ends with its work, and with the one that started it, however
+that ends. It runs at the lowest priority for processor and disk, pauses between pieces, and keeps to a rate.
 """
 
 from __future__ import annotations

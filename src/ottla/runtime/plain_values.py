@@ -1,7 +1,7 @@
 """Values as bytes and back, for two processes of one node: JSON, with tags for what JSON does not know.
 
-Not pickle, which lets whoever writes it run whatever code it likes in whoever reads it. A worker handles bytes that came
-from clients, so what it says is believed to be values and nothing else: `read_values` makes numbers, texts, bytes,
+Not pickle, which lets whoever writes it run whatever code it likes in whoever reads it. A worker handles bytes of
+clients, so what it says is believed to be values and nothing else: `read_values` makes numbers, texts, bytes,
 collections, enum members, exceptions, and value classes (dataclasses and named tuples) of modules that are loaded
 already. Only what the node says to a worker of its own (`read_order`) may name functions, and have them imported.
 """

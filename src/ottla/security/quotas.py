@@ -1,10 +1,10 @@
 """Client quotas: which limit is whose, how a rate is measured, and for how long whoever exceeds it has to wait.
 
-Arithmetic alone. `QuotaTable` is what the metadata says: of all limits that could be meant, a client has the one that is
-nearest to it, in Kafka's order. `QuotaLedger` is what clients have used. As in Kafka a rate is taken over a window of
-samples that slides (`quota.window.num`, `quota.window.size.seconds`), and changes to the cluster are paid from a bucket
-of tokens (KIP-599). Amounts beyond a limit are counted too; what follows from them is a time to wait, which the broker
-tells the client and makes it keep. Driven by `broker/client_quotas` and `broker/connection_rates`.
+Arithmetic alone. `QuotaTable` is what the metadata says: of all limits that could be meant, a client has the nearest,
+in Kafka's order. `QuotaLedger` is what clients have used. As in Kafka a rate is taken over a window of samples that
+slides (`quota.window.num`, `quota.window.size.seconds`), and changes to the cluster are paid from a bucket of tokens
+(KIP-599). Amounts beyond a limit are counted too; what follows from them is a time to wait, which the broker tells the
+client and makes it keep. Driven by `broker/client_quotas` and `broker/connections`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.metadata.images import QuotaEntity
 from ottla.metadata.quotas import CLIENT_ID, IP, USER
 
 METERS_MAX = 10_000
-"""Clients choose their own ids, so that there may be any number of them: the one not heard of for longest is forgotten."""
+"""Clients choose their own ids, so there may be any number of them: the one not heard of for longest is forgotten."""
 
 ADDRESS_RATE = "connection_creation_rate"
 
@@ -214,7 +214,9 @@ class QuotaLedger:
         limit = self.table.find(kind, user, client_id)
         return None if limit is None else limit.rate * max(1, self._samples - 1) * self._window_ms / 1000
 
-    def charge_mutations(self, user: str, client_id: str, count: int, now_ms: float, *, strict: bool) -> tuple[bool, int]:
+    def charge_mutations(
+        self, user: str, client_id: str, count: int, now_ms: float, *, strict: bool
+    ) -> tuple[bool, int]:
         """May `count` partitions be made or deleted, and how long is the client to wait? With `strict` they may not,
         and are not counted, while it is in debt; without, they always may, and the client waits afterwards."""
         limit = self.table.find(QuotaKind.MUTATION, user, client_id)
