@@ -266,3 +266,29 @@ def test_every_client_has_the_default_and_each_for_itself(node: Node, client: Cl
                 )
     finally:
         change(removing)
+
+
+def test_an_address_over_its_rate_of_connections_is_turned_away(node: Node, client: Client) -> None:
+    entity = alter.EntityData(entity_type="ip", entity_name="127.0.0.9")
+    setting = alter.OpData(key="connection_creation_rate", value=1.0)
+    removing = alter.OpData(key="connection_creation_rate", remove=True)
+
+    def change(op: alter.OpData) -> None:
+        request = alter.AlterClientQuotasRequest(entries=[alter.EntryData(entity=[entity], ops=[op])])
+        assert client.call(request, AlterClientQuotasResponse).entries[0].error_code == 0
+
+    def is_served(host: str) -> bool:
+        with Client((node.host, node.port), host=host, timeout_s=60) as connected:
+            try:
+                connected.call(ListOffsetsRequest(), ListOffsetsResponse)
+            except (EOFError, ConnectionResetError, BrokenPipeError):
+                return False
+            return True
+
+    change(setting)
+    try:
+        # Ten at once are a window's worth; those behind them wait for a while and are let go.
+        eventually(lambda: is_served("127.0.0.9"), lambda served: not served, seconds=60)
+        assert all(is_served("127.0.0.10") for _ in range(20))
+    finally:
+        change(removing)
