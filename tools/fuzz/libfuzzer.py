@@ -13,10 +13,14 @@ def main() -> None:
         from tools.fuzz.seeds import seeds
         from tools.fuzz.targets import TARGETS
 
+        from ottla.wire.message import Message
+
     target = TARGETS[name]
     for data in seeds(name):
         target.try_input(data)  # What is compiled at run time is there now, and can be instrumented too.
-    atheris.instrument_all()
+    for kind in Message.__subclasses__():
+        for version, decoder in kind._decoders.items():
+            kind._decoders[version] = atheris.instrument_func(decoder)
     atheris.Setup(sys.argv, target.try_input)
     atheris.Fuzz()
 

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 
 
+PARTITIONS_MAX = 500_000
+"""Of all topics together: each is remembered by every node, so that no client may make any number of them."""
+
 Described = dict[tuple[tuple[str, str], ...], "list[CreatableTopicConfigs]"]
 """The configs that new topics of one request have, by those that they set themselves."""
 
@@ -116,6 +119,7 @@ class TopicControl:
             partitions = self._assigned_by_hand(topic)
         else:
             partitions = self._placed(topic)
+        self._check_room(len(partitions))
         requester.charge(len(partitions))
         topic_id = self._new_topic_id()
         records = [MetadataRecord(TopicRecord(name=name, topic_id=topic_id), 0), *config_records]
@@ -129,6 +133,13 @@ class TopicControl:
         else:
             result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return records, result
+
+    def _check_room(self, additional: int) -> None:
+        if self._state.image.topics.partition_count + additional > PARTITIONS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"A cluster may have {PARTITIONS_MAX} partitions: delete topics that nobody needs first.",
+            )
 
     def _described(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:
         """The configs of a new topic; those of a request are mostly alike, so that they are worked out once."""
@@ -285,6 +296,7 @@ class TopicControl:
                 self._assigned(existing + index, assignment.broker_ids, factor)
                 for index, assignment in enumerate(request.assignments)
             ]
+        self._check_room(additional)
         requester.charge(additional)
         level = image.features.metadata_version
         return [
