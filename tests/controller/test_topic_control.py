@@ -56,13 +56,12 @@ def test_the_response_tells_the_effective_configs(acting: Acting) -> None:
 
 class Stranger:
     principal = "User:stranger"
-
     throttle_ms = 0
 
-        def charge(self, partitions: int) -> None:
-            pass
+    def charge(self, partitions: int) -> None:
+        pass
 
-        def may_describe_configs(self, topic: str) -> bool:
+    def may_describe_configs(self, topic: str) -> bool:
         return False
 
 
