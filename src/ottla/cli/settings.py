@@ -45,8 +45,9 @@ def build_config(properties: Mapping[str, str]) -> NodeConfig:
         raise StartupError(str(error.message)) from None
 
 
-def configure_logging(level: str, who: str = "") -> None:
-    """`who` stands in front of what is said, where several nodes say it in one place."""
+def configure_logging(level: str, who: str = "", *, audited: bool = False) -> None:
+    """`who` stands in front of what is said, where several nodes say it in one place. With `audited` the audit log is
+    written at any level: a node that is quiet about itself still tells what others do to it."""
     if level.lower() not in _LEVELS:
         raise StartupError(f"--log-level {level} is none of {', '.join(_LEVELS)}.")
     handler = logging.StreamHandler()
@@ -56,7 +57,8 @@ def configure_logging(level: str, who: str = "") -> None:
         )
     )
     logging.basicConfig(level=_LEVELS[level.lower()], handlers=[handler], force=bool(who))
-    logging.getLogger(AUDIT).setLevel(logging.INFO)  # Whoever is quiet about itself still tells what others do to it.
+    if audited:
+        logging.getLogger(AUDIT).setLevel(logging.INFO)
 
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}

@@ -24,7 +24,7 @@ MAX_SEQUENCE = (1 << 31) - 1
 MAX_EPOCH = (1 << 15) - 1
 
 PRODUCERS_MAX = 100_000
-"""Producers that one partition remembers at a time. Ids are for the inventing, so that one client could fill the memory;
+"""Producers that one partition remembers at a time. Ids are for the inventing, so one client could fill the memory;
 whoever comes when they are that many is refused until some expire (`producer.id.expiration.ms`)."""
 DEFAULT_EXPIRATION_MS = 24 * 3600 * 1000
 
