@@ -10,10 +10,9 @@ import atheris
 def main() -> None:
     name = sys.argv.pop(1)
     with atheris.instrument_imports(include=["ottla"]):
+        from ottla.wire.message import Message
         from tools.fuzz.seeds import seeds
         from tools.fuzz.targets import TARGETS
-
-        from ottla.wire.message import Message
 
     target = TARGETS[name]
     for data in seeds(name):
