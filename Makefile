@@ -11,7 +11,7 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster bench-groups bench-compaction run messages clean
+.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster bench-groups bench-compaction bench-hostile fuzz run messages clean
 
 check: format lint types layers fast
 
@@ -77,6 +77,14 @@ bench-groups: $(READY)
 # What a producer feels while its node compacts 1 GiB.
 bench-compaction: $(READY)
 	@$(BIN)/python -m benchmarks.compaction --check
+
+# A million hostile requests, ten thousand connections, and what a well-behaved client feels meanwhile.
+bench-hostile: $(READY)
+	@$(BIN)/python -m benchmarks.hostile --check
+
+# Look for bytes that a decoder does not survive: `make fuzz FUZZ="--seconds 3600 request response"`.
+fuzz: $(READY)
+	@$(BIN)/python -m tools.fuzz $(FUZZ)
 
 run: $(READY)
 	@$(BIN)/ottla up
