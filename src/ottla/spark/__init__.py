@@ -10,6 +10,7 @@ and never the server.
 
 from __future__ import annotations
 
-from ottla.spark.session import SparkUnavailable, session
+from ottla.spark.session import session
+from ottla.spark.versions import SparkUnavailable
 
 __all__ = ["SparkUnavailable", "session"]
