@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.model import ZERO_UUID, TopicPartition, Uuid, uuid_from_text, uuid_to_text
@@ -109,7 +110,7 @@ def _positions(said: Mapping[str, Mapping[str, int | str]]) -> Positions:
 def shared_out(ranges: Iterable[OffsetRange], limit: int) -> Positions:
     """Ends that are at most `limit` offsets ahead in all, each partition's share in proportion to what it has waiting
     (and at least one offset, as in Spark's own source, so that none is forgotten)."""
-    waiting = [each for each in ranges]
+    waiting = list(ranges)
     total = sum(max(each.size, 0) for each in waiting)
     ends: Positions = {}
     for each in waiting:
@@ -134,4 +135,4 @@ def split(ranges: Iterable[OffsetRange], *, parts_min: int = 0, size_max: int = 
 def _cut(each: OffsetRange, parts: int) -> list[OffsetRange]:
     parts = min(parts, each.size)
     bounds = [each.start + each.size * place // parts for place in range(parts + 1)]
-    return [each._replace(start=start, end=end) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [each._replace(start=start, end=end) for start, end in pairwise(bounds)]

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, Filter
     from pyspark.sql.types import StructType
 
-SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-)
+SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 SCHEMA_OF_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
