@@ -250,6 +250,10 @@ def test_a_topic_deleted_after_planning_is_data_loss(stage: Stage, new_topic: Ne
     with pytest.raises(SourceError, match=f"The topic {name} was deleted while offsets 0 to 3 of partition 0"):
         list(reader.read(planned[0][1][0]))
     assert list(lenient.read(planned[1][1][0])) == []
+    new_topic()
+    stage.again().write(9)
+    with pytest.raises(SourceError, match=f"The topic {name} was deleted while offsets 0 to 3 of partition 0"):
+        list(reader.read(planned[0][1][0]))  # Another of the same name does not serve.
 
 
 def test_a_restart_of_the_node_is_waited_for(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A session for a laptop: refused in a sentence where it cannot work, and with a Java of its own where there is none."""
+"""A session for a laptop: refused in a sentence where it cannot work, and with its own Java where there is none."""
 
 from __future__ import annotations
 
