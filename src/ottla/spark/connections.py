@@ -1,12 +1,12 @@
-"""Connections that outlive a micro-batch: Spark calls the sink anew for each, mostly in the same few processes."""
+"""What outlives a micro-batch: Spark calls the sink anew for each, mostly in the same few processes."""
 
 from __future__ import annotations
 
 import os
 from functools import cached_property
 
-from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
+from ottla.spark.cluster import shared_client
 from ottla.spark.coordination import Coordination
 from ottla.spark.decision_log import DecisionLog
 
@@ -15,7 +15,7 @@ class Connections:
     """One cluster, as one process and one thread know it."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self.client = BlockingClient(settings)
+        self.client = shared_client(settings)
         self._logs: dict[str, DecisionLog] = {}
 
     @cached_property
@@ -38,10 +38,3 @@ def connections(settings: ClientSettings) -> Connections:
         _connections[key] = Connections(settings)
     return _connections[key]
 
-
-def close_all() -> None:
-    """Ends what this process has open; for tests, which leave nothing behind."""
-    for (process, _), each in list(_connections.items()):
-        if process == os.getpid():
-            each.client.close()
-    _connections.clear()

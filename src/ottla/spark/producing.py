@@ -21,7 +21,7 @@ from ottla.client.peer import PeerLost
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, Compression
-from ottla.records.columns import PackedBatch
+from ottla.records.packing import PackedBatch
 from ottla.runtime.blocking import monotonic_s, pause
 from ottla.spark.coordination import Coordination
 from ottla.spark.two_phase import Claim, Staged

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
-from ottla.records.columns import RecordColumns, batches_of, byte_strings, rows_by_partition
+from ottla.records.packing import RecordColumns, batches_of, byte_strings, rows_by_partition
 from ottla.records.partitioner import partitioner
 from ottla.spark.connections import connections
 from ottla.spark.crash_points import reached
