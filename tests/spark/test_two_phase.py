@@ -16,9 +16,9 @@ from ottla.spark.two_phase import (
     EndTransactions,
     Failed,
     Opening,
-    Recorded,
     RecordCompletion,
     RecordDecision,
+    Recorded,
     Staged,
     TakeClaim,
     Undoing,
@@ -93,7 +93,7 @@ class Stage:
                 own = None
                 if "batch" in command.options:
                     own = Recorded(self.decision(command), "completed" in command.words)
-                forsaken = ()
+                forsaken: tuple[Decision, ...] = ()
                 if "forsaken" in command.options:
                     theirs = command.options["forsaken"]
                     forsaken = (self.decision(command, sink="another", names=theirs, forsaken=True),)
@@ -121,8 +121,6 @@ class Stage:
             query_id="q",
             batch_id=command.integer("batch", 0),
             claim=claim(command.options.get("claim", "1.0")),
-            pool="pool",
-            reusable="retried" not in command.words,
             forsaken=forsaken,
             staged=staged(command.options.get("staged", "") if names is None else names),
         )
@@ -134,7 +132,7 @@ def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
 
 
 def test_a_batch_is_covered_by_its_own_decision_and_by_later_ones_of_the_same_query() -> None:
-    decision = Decision(sink="s", query_id="q", batch_id=7, claim=Claim(1, 0), pool="p", reusable=True, staged=())
+    decision = Decision(sink="s", query_id="q", batch_id=7, claim=Claim(1, 0), staged=())
     assert decision.covers("q", 7)
     assert decision.covers("q", 6)
     assert not decision.covers("q", 8)

@@ -1,4 +1,4 @@
-"""Batches straight from Arrow columns: the way of records from a DataFrame to a topic, without a Python object a record.
+"""Batches straight from Arrow columns: how records get from a DataFrame to a topic without a Python object each.
 
 `RecordColumns.of` takes the columns of an Arrow batch apart into the buffers that they are made of; `batches_of` packs
 chosen rows of them, by one compiled call a batch (`pack_columns`). numpy and pyarrow are loaded on use.
@@ -64,7 +64,7 @@ class PackedBatch(NamedTuple):
     """A batch that lacks only its header: who sends it, and with which sequence, is known later."""
 
     records: bytes
-    count: int
+    number: int
     base_timestamp: int
     max_timestamp: int
 
@@ -78,10 +78,10 @@ def batches_of(columns: RecordColumns, rows: NDArray[np.int64], bytes_max: int) 
     gets a batch of its own."""
     key, value, headers = _raw(columns.key), _raw(columns.value), _raw_headers(columns.headers)
     first, end = 0, len(rows)
-    chosen, timestamps = memoryview(rows), memoryview(columns.timestamps_ms)
+    chosen, timestamps = _view(rows), _view(columns.timestamps_ms)
     while first < end:
         packed = PackedBatch(*pack_columns(chosen, first, bytes_max, timestamps, key, value, headers))
-        first += packed.count
+        first += packed.number
         yield packed
 
 
@@ -137,8 +137,7 @@ def _filled(flags: pa.Array) -> NDArray[np.bool_]:
 def _raw(column: ByteStrings | None) -> BytesColumn | None:
     if column is None:
         return None
-    valid = None if column.valid is None else memoryview(column.valid).cast("B")
-    return memoryview(column.offsets), memoryview(column.data), valid
+    return _view(column.offsets), _view(column.data), None if column.valid is None else _view(column.valid)
 
 
 def _raw_headers(headers: Headers | None) -> HeaderColumns | None:
@@ -147,6 +146,11 @@ def _raw_headers(headers: Headers | None) -> HeaderColumns | None:
     names, contents = _raw(headers.names), _raw(headers.contents)
     assert names is not None
     assert contents is not None
-    return memoryview(headers.lists), names, contents
+    return _view(headers.lists), names, contents
 
 
+def _view(array: NDArray[np.generic]) -> memoryview:
+    """The array's bytes. (Before Python 3.12 no type says that an array is a buffer.)"""
+    import numpy as np
+
+    return np.ascontiguousarray(array).view(np.uint8).data

@@ -4,8 +4,8 @@
 hash decides, so that whoever writes a key, by whichever client, writes it to the same partition. Records without a key
 go to any partition, a stretch of them to one and the next stretch to the next.
 
-A partitioner works on whole columns (`ByteStrings`, as Arrow lays them out) with numpy, which is loaded on use; tools that
-send record by record ask `partition_of_key`.
+A partitioner works on whole columns (`ByteStrings`, as Arrow lays them out) with numpy, which is loaded on use; tools
+that send record by record ask `partition_of_key`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LIBRDKAFKA_MURMUR2 = "murmur2_random"
 """What librdkafka calls Java's partitioner; its own default is another."""
 
 STRETCH_ROWS = 512
-"""Records without a key that go to one partition before the next has its turn: enough to fill a batch's header's worth,
-few enough to spread a small micro-batch."""
+"""Records without a key that go to one partition before the next has its turn: enough to be worth a batch, few enough
+to spread a small micro-batch."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995

@@ -37,4 +37,3 @@ def connections(settings: ClientSettings) -> Connections:
     if key not in _connections:
         _connections[key] = Connections(settings)
     return _connections[key]
-

@@ -1,9 +1,10 @@
 """What the sink asks of transaction coordinators, over the blocking client: to begin, to end, to look, to fence.
 
-The rules of transactions are those of the cluster's `transaction.version`: from level 2 on (KIP-890) a partition joins a
-transaction by its first batch and every end brings a new epoch; below it partitions are added by request. Both are spoken
-here, and `end` may be repeated under both, also by another process and after the level was changed in between: what an
-answer leaves open is looked up (DescribeTransactions), and a pair of producer id and epoch stands for one transaction.
+The rules of transactions are those of the cluster's `transaction.version`: from level 2 on (KIP-890) a partition joins
+a transaction by its first batch and every end brings a new epoch; below it partitions are added by request. Both are
+spoken here, and `end` may be repeated under both, also by another process and after the level was changed in between:
+what an answer leaves open is looked up (DescribeTransactions), and a pair of producer id and epoch stands for one
+transaction.
 """
 
 from __future__ import annotations
@@ -222,7 +223,9 @@ class Coordination:
             found = []
             for node in self.client.nodes():
                 try:
-                    answer = self.client.ask(node, ListTransactionsRequest(state_filters=["Ongoing"]), ListTransactionsResponse)
+                    answer = self.client.ask(
+                        node, ListTransactionsRequest(state_filters=["Ongoing"]), ListTransactionsResponse
+                    )
                 except KafkaError as error:
                     if error.code is ErrorCode.UNSUPPORTED_VERSION:
                         return []
@@ -259,8 +262,8 @@ def _end_request(staged: Staged, commit: bool) -> EndTxnRequest:
 
 
 def _is_of(state: TransactionState, staged: Staged) -> bool:
-    """Is it the transaction that was staged, ended or not? An end by level 2 has raised the epoch by one, and where there
-    was none left, brought another producer id."""
+    """Is it the transaction that was staged, ended or not? An end by level 2 has raised the epoch by one, and where
+    there was none left, brought another producer id."""
     if state.producer_id == staged.producer_id:
         return state.producer_epoch in (staged.producer_epoch, staged.producer_epoch + 1)
     return staged.producer_epoch == _EPOCH_LAST and state.producer_epoch == 0

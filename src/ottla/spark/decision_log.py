@@ -1,9 +1,9 @@
 """Where decisions are recorded: a compacted topic of one partition in the cluster that the rows go to.
 
-A decision is written in a transaction of the claim (`two_phase`), so that the coordinator's fencing of producers decides
-whether it counts; who reads takes a transaction's records when its marker comes, and so does not wait for others' open
-transactions. That a decision is completed is a plain record under a key of its own: it is true whoever says it, and if it
-is lost the transactions are ended once more.
+A decision is written in a transaction of the claim (`two_phase`), so that the coordinator's fencing of producers
+decides whether it counts; who reads takes a transaction's records when its marker comes, and so does not wait for
+others' open transactions. That a decision is completed is a plain record under a key of its own: it is true whoever
+says it, and if it is lost the transactions are ended once more.
 
     key                  value
     sink                 the newest decision of the sink
@@ -60,15 +60,13 @@ _CONFIGS = {
 
 def decision_to_json(decision: Decision) -> bytes:
     """Version 1 of the value. The names of staged transactions are written without what they share."""
-    shared = f"ottla/{decision.sink}/{decision.pool}/"
+    shared = task_prefix(decision.sink)
     return json.dumps(
         {
             "version": 1,
             "query": decision.query_id,
             "batch": decision.batch_id,
             "claim": list(decision.claim),
-            "pool": decision.pool,
-            "reusable": decision.reusable,
             "forsaken": decision.forsaken,
             "staged": [[each[0].removeprefix(shared), *each[1:]] for each in decision.staged],
         },
@@ -83,14 +81,12 @@ def decision_from_json(sink: str, value: bytes) -> Decision:
             ErrorCode.UNSUPPORTED_VERSION,
             f"The sink {sink} was last written by a newer Ottla (decision version {read['version']}): use that one.",
         )
-    shared = f"ottla/{sink}/{read['pool']}/"
+    shared = task_prefix(sink)
     return Decision(
         sink=sink,
         query_id=read["query"],
         batch_id=read["batch"],
         claim=Claim(*read["claim"]),
-        pool=read["pool"],
-        reusable=read["reusable"],
         forsaken=read["forsaken"],
         staged=tuple(Staged(shared + name, *rest) for name, *rest in read["staged"]),
     )
@@ -251,9 +247,7 @@ class DecisionLog:
         return found.offset
 
     def _fetch(self) -> PartitionData:
-        partition = FetchPartition(
-            partition=_PARTITION, fetch_offset=self._position, partition_max_bytes=_FETCH_BYTES
-        )
+        partition = FetchPartition(partition=_PARTITION, fetch_offset=self._position, partition_max_bytes=_FETCH_BYTES)
         request = FetchRequest(
             max_bytes=_FETCH_BYTES,
             session_epoch=-1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ottla.records.arrow import OFFSET_END
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True, kw_only=True)

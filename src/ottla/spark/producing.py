@@ -74,7 +74,7 @@ class _Request:
 
 
 class Producer:
-    """One producer id and epoch. With a `transactional_id`, everything belongs to one transaction, which is left open."""
+    """One producer id and epoch. With a `transactional_id`, all belongs to one transaction, which is left open."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Producer:
             transactional=self._transactional_id is not None,
         )
         batch = _Batch(memoryview(packed.seal(builder)), monotonic_s())
-        lane.next_sequence = (lane.next_sequence + packed.count) % _SEQUENCES
+        lane.next_sequence = (lane.next_sequence + packed.number) % _SEQUENCES
         lane.waiting.append(batch)
         self._waiting_bytes += len(batch.data)
         if self._waiting_bytes >= self._settings.request_bytes_max:

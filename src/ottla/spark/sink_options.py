@@ -21,6 +21,8 @@ TRANSACTION_TIMEOUT_MS = 900_000
 BATCH_BYTES = 1_000_000
 """A little less than `max.message.bytes` is by default."""
 
+UNCOMPRESSED = Compression(CompressionType.NONE)
+
 _SINK_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ACKS = {"all": -1, "-1": -1, "1": 1}
@@ -58,7 +60,7 @@ class SinkOptions:
     fail_on_lost: bool = True
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
     delivery_timeout_ms: int = 120_000
-    compression: Compression = Compression(CompressionType.NONE)
+    compression: Compression = UNCOMPRESSED
     batch_bytes: int = BATCH_BYTES
     request_bytes_max: int = 8 * 1024 * 1024
 
@@ -108,7 +110,9 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
     """Of the `kafka.*` options. Raises `InvalidSinkOption` where the cluster is not named."""
     if f"{_KAFKA}bootstrap.servers" not in options:
         raise InvalidSinkOption("The option kafka.bootstrap.servers is missing: name at least one broker as host:port.")
-    return ClientSettings.parse({name[len(_KAFKA) :]: value for name, value in options.items() if name.startswith(_KAFKA)})
+    return ClientSettings.parse(
+        {name[len(_KAFKA) :]: value for name, value in options.items() if name.startswith(_KAFKA)}
+    )
 
 
 def _guarantee(text: str | None) -> DeliveryGuarantee:
@@ -129,7 +133,9 @@ def _acks(text: str | None, guarantee: DeliveryGuarantee) -> int:
     if acks is None:
         raise InvalidSinkOption(f"The option kafka.acks is {text!r}: choose all, or 1 with at-least-once delivery.")
     if acks != -1 and guarantee is DeliveryGuarantee.EXACTLY_ONCE:
-        raise InvalidSinkOption("Exactly-once delivery needs kafka.acks=all; set deliveryGuarantee=at-least-once for 1.")
+        raise InvalidSinkOption(
+            "Exactly-once delivery needs kafka.acks=all; set deliveryGuarantee=at-least-once for 1."
+        )
     return acks
 
 

@@ -1,15 +1,22 @@
 """A task's side of the sink: rows of Arrow batches become record batches of the right partitions, and are sent.
 
-With exactly-once delivery they are written in a transaction that is begun at the first row and left open: to commit it is
-the driver's to decide (`transactions.py`). A task that fails aborts its own.
+With exactly-once delivery they are written in a transaction that is begun at the first row and left open: to commit it
+is the driver's to decide (`transactions.py`). A task that fails aborts its own.
+
+A transactional id belongs to one process, and no other ever uses it: nobody but the process itself can fence what it
+has staged. It takes one of its ids again under a later claim: before a task sees that claim, all that was staged under
+earlier ones is committed or will never be (`two_phase.Opening`). So there are as many ids as a batch has tasks, and not
+more with every batch.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
 from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError
@@ -18,6 +25,7 @@ from ottla.records.packing import RecordColumns, batches_of, byte_strings, rows_
 from ottla.records.partitioner import partitioner
 from ottla.spark.connections import connections
 from ottla.spark.crash_points import reached
+from ottla.spark.decision_log import task_prefix
 from ottla.spark.producing import Producer, ProducerSettings
 from ottla.spark.sink_options import DeliveryGuarantee, SinkOptions
 from ottla.spark.transactions import OpenSink, SinkError, TaskResult
@@ -39,8 +47,6 @@ class Task(NamedTuple):
     """Which task of Spark's this is."""
 
     partition: int
-    attempt: str = ""
-    """Empty for the first attempt at the partition, else something that no other attempt is called."""
     query_id: str = ""
     batch_id: int | None = None
     """None for a batch write that nobody counts."""
@@ -49,13 +55,35 @@ class Task(NamedTuple):
 def stage(options: SinkOptions, opened: OpenSink, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     """Writes the rows into an open transaction, all of them acknowledged by enough replicas."""
     batch_id = opened.next_batch_id if task.batch_id is None else task.batch_id
-    result = TaskResult(opened, task.query_id, batch_id, not task.attempt, False, None)
+    result = TaskResult(opened, task.query_id, batch_id, False, None)
     if opened.has_written(task.query_id, batch_id):
         for _ in batches:
             pass  # Spark expects its rows to be taken.
         return result._replace(skipped=True)
-    staged = _Staging(options, opened.transactional_id(task.partition, task.attempt), task.partition).write(batches)
+    staged = _Staging(options, _take_id(opened), task.partition).write(batches)
     return result._replace(staged=staged)
+
+
+class _OwnId(NamedTuple):
+    name: str
+    claim: Claim
+    """Under which it was used last."""
+
+
+_own_ids: dict[tuple[int, str], list[_OwnId]] = {}
+"""By process (a forked one has its own) and sink."""
+
+
+def _take_id(opened: OpenSink) -> str:
+    """A transactional id of this process that it has not used under this claim."""
+    own = _own_ids.setdefault((os.getpid(), opened.sink), [])
+    for index, (name, claim) in enumerate(own):
+        if claim != opened.claim:
+            own[index] = _OwnId(name, opened.claim)
+            return name
+    name = f"{task_prefix(opened.sink)}{uuid4().hex}"
+    own.append(_OwnId(name, opened.claim))
+    return name
 
 
 def send(options: SinkOptions, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
@@ -201,7 +229,9 @@ class Rows(NamedTuple):
             filled = partition.cast(pa.int64()).fill_null(-1)
             partitions = filled.to_numpy(zero_copy_only=False)
             if (partitions < -1).any() or (partitions == -1).sum() != partition.null_count:
-                raise SinkError("The partition column has a negative number: leave it null where any partition will do.")
+                raise SinkError(
+                    "The partition column has a negative number: leave it null where any partition will do."
+                )
         return cls(columns, _or_none(key), topics, topic, partitions)
 
     def by_topic(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -244,10 +274,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     types = pa.types
-    return any(
-        test(kind)
-        for test in (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string)
-    )
+    return any(test(kind) for test in (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string))
 
 
 def _is_headers(kind: pa.DataType) -> bool:
@@ -297,5 +324,7 @@ def partition_count(client: BlockingClient, topic: str) -> int:
         return client.persist(lambda: client.partition_count(topic), timeout_ms=CREATED_WITHIN_MS)
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise SinkError(f"The topic {topic} does not exist, and the brokers do not create it: create it first.") from error
+            raise SinkError(
+                f"The topic {topic} does not exist, and the brokers do not create it: create it first."
+            ) from error
         raise

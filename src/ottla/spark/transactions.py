@@ -1,4 +1,4 @@
-"""The driver's side of the exactly-once sink: carries out what the machines of `two_phase` ask for, one after the other.
+"""The driver's side of the exactly-once sink: carries out what the machines of `two_phase` ask for, one by one.
 
 `open_sink` before the tasks begin, `commit` when all have staged, `undo` when the batch has failed. What the tasks need
 goes to them as `OpenSink`, and comes back with what they did as `TaskResult`: these are all that crosses, since Spark
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from uuid import uuid4
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.blocking import monotonic_s
@@ -56,7 +55,6 @@ class OpenSink:
 
     sink: str
     claim: Claim
-    pool: str
     forsaken: bool
     decided: tuple[str, int] | None
     """The query and the batch of the newest decision, whose transactions are all committed."""
@@ -69,11 +67,6 @@ class OpenSink:
         """For writes that are not counted by anybody else."""
         return 0 if self.decided is None else self.decided[1] + 1
 
-    def transactional_id(self, partition: int, attempt: str) -> str:
-        """Of one attempt at a partition. The first attempt's is taken again in the next batch; any other's, whose
-        predecessor may yet wake up, is its own."""
-        return f"{task_prefix(self.sink)}{self.pool}/{partition}{f'/{attempt}' if attempt else ''}"
-
 
 class TaskResult(NamedTuple):
     """What one task has done."""
@@ -81,7 +74,6 @@ class TaskResult(NamedTuple):
     opened: OpenSink
     query_id: str
     batch_id: int
-    is_first_attempt: bool
     skipped: bool
     """Was the batch decided and committed before?"""
     staged: Staged | None
@@ -90,12 +82,11 @@ class TaskResult(NamedTuple):
 
 class _Remembered(NamedTuple):
     claim: Claim
-    pool: str
     swept_s: float
 
 
 _last: dict[str, _Remembered] = {}
-"""By sink, what this process opened last. To forget it costs a few transactional ids, nothing else."""
+"""By sink, what this process opened last. To forget it costs a look for orphans."""
 
 
 def open_sink(options: SinkOptions, sink: str, *, forsaken: bool = False) -> OpenSink:
@@ -109,15 +100,10 @@ def open_sink(options: SinkOptions, sink: str, *, forsaken: bool = False) -> Ope
     )
     done = _run(machine, sink, options)
     assert machine.claim is not None
-    swept_s = now_s
-    if last is not None and machine.continues:
-        pool = last.pool
-        swept_s = now_s if machine.sweep_due else last.swept_s
-    else:
-        pool = uuid4().hex[:12]
-    _last[sink] = _Remembered(machine.claim, pool, swept_s)
+    swept = machine.sweep_due or not machine.continues
+    _last[sink] = _Remembered(machine.claim, now_s if swept or last is None else last.swept_s)
     decided = None if done.recorded is None else (done.recorded.decision.query_id, done.recorded.decision.batch_id)
-    return OpenSink(sink=sink, claim=machine.claim, pool=pool, forsaken=forsaken, decided=decided)
+    return OpenSink(sink=sink, claim=machine.claim, forsaken=forsaken, decided=decided)
 
 
 def commit(options: SinkOptions, results: Sequence[TaskResult]) -> None:
@@ -130,8 +116,6 @@ def commit(options: SinkOptions, results: Sequence[TaskResult]) -> None:
         query_id=first.query_id,
         batch_id=first.batch_id,
         claim=first.opened.claim,
-        pool=first.opened.pool,
-        reusable=all(result.is_first_attempt for result in results),
         forsaken=first.opened.forsaken,
         staged=tuple(result.staged for result in results if result.staged is not None),
     )

@@ -12,6 +12,10 @@ part committed and part aborted, three rules hold:
 3. *Nothing is aborted but by a holder of the claim that has read that it was not decided*, or by one who has lost the
    claim, has read the same, and aborts what it alone could have decided on.
 
+Two attempts at one task, be they speculative, repeated or left over from a driver that is gone, never meet: each writes
+in a transaction of a name that no other process uses (`staging.py`), and the decision names one of them. What the
+others have staged nobody commits.
+
 The transaction's timeout is the one thing outside these rules: the coordinator aborts by the clock. Before it decides,
 the driver looks whether all transactions are still open; after the decision, one that is not is told as lost.
 
@@ -56,11 +60,6 @@ class Decision:
     """Which query counts the batches; the checkpoint's. Empty for a batch write."""
     batch_id: int
     claim: Claim
-    pool: str
-    """The part of the transactional ids that this sink's tasks share."""
-    reusable: bool
-    """May the pool serve the next batch too? Only if every partition was written by its first attempt: then nobody
-    is left who might still begin a transaction under one of its names."""
     forsaken: bool = False
     """Is it of a sink that nobody opens again, such as that of one batch write? Then any other may finish it."""
     staged: tuple[Staged, ...]
@@ -173,10 +172,10 @@ class Opening:
     fail_on_lost: bool = True
     """Is a transaction that timed out after its decision an error? If not, it is given up."""
     last_claim: Claim | None = None
-    """That of the batch before, where the driver knows it: if that one's decision is the newest and left nobody behind,
-    nothing has happened in between."""
+    """That of the batch before, where the driver knows it: if that one's decision is the newest, nothing has happened
+    in between, and orphans are not to be expected."""
     sweep_due: bool = True
-    """Is it time to look for orphans, also if none are to be expected?"""
+    """Is it time to look for them all the same? Tasks that lost against a speculative copy leave some."""
     claim: Claim | None = None
     recorded: Recorded | None = None
     _unfinished: list[Decision] = field(default_factory=list)
@@ -197,11 +196,8 @@ class Opening:
 
     @property
     def continues(self) -> bool:
-        """Does this batch follow the one before in every way, so that its transactional ids may be used again?"""
-        if self.recorded is None or self.last_claim is None:
-            return False
-        decision = self.recorded.decision
-        return decision.claim == self.last_claim and decision.reusable
+        """Does this batch follow the one before?"""
+        return self.recorded is not None and self.recorded.decision.claim == self.last_claim
 
     def on_ended(self, lost: Sequence[Staged]) -> Effect:
         decision = self._unfinished[0]
@@ -290,7 +286,7 @@ class Undoing:
         return ReadDecisions()
 
     def on_superseded(self) -> Effect:
-        """Somebody else goes on with the sink. Then nobody can decide for us any more, and what is not ours is theirs."""
+        """Somebody else goes on with the sink. Nobody can decide for us any more, and what is not ours is theirs."""
         self._ours = False
         return ReadDecisions()
 
