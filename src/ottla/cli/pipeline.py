@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
@@ -14,6 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ottla.errors import StartupError
+
+if TYPE_CHECKING:
+    from ottla.spark.pipelines.definition import Pipeline
+    from ottla.spark.pipelines.home import Status
 
 PATIENCE_S = 60.0
 """How long `stop` waits for the batch at hand."""
@@ -31,12 +36,38 @@ def run_file(path: Path, *, root: Path, once: bool, interval_s: float) -> None:
     run(pipeline, root=root, once=once, interval_s=interval_s)
 
 
-def run(pipeline: object, *, root: Path, once: bool, interval_s: float) -> None:
-    from ottla.spark.pipelines.definition import Pipeline, PipelineError
+def run_table(
+    *,
+    topic: str,
+    location: Path,
+    format: str,
+    by: str,
+    back: bool,
+    bootstrap: str,
+    name: str | None,
+    root: Path,
+    once: bool,
+    interval_s: float,
+) -> None:
+    _need_spark()
+    from ottla.spark.pipelines.definition import PipelineError
+    from ottla.spark.pipelines.table_pipeline import table_to_topic, topic_to_table
+
+    try:
+        if back:
+            made = table_to_topic(bootstrap=bootstrap, topic=topic, location=location, format=format, name=name)
+        else:
+            made = topic_to_table(bootstrap=bootstrap, topic=topic, location=location, format=format, by=by, name=name)
+    except PipelineError as error:
+        raise StartupError(str(error)) from error
+    run(made, root=root, once=once, interval_s=interval_s)
+
+
+def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float) -> None:
+    from ottla.spark.pipelines.definition import PipelineError
     from ottla.spark.pipelines.home import Home
     from ottla.spark.pipelines.runner import run_pipeline
 
-    assert isinstance(pipeline, Pipeline)
     home = Home(root / pipeline.name)
     with Display(pipeline.name) as display:
         try:
@@ -107,10 +138,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, status: object) -> None:
-        from ottla.spark.pipelines.home import Status
-
-        assert isinstance(status, Status)
+    def show(self, status: Status) -> None:
         said = (
             f"{self._name}: {status.state.value}"
             if status.batch < 0
