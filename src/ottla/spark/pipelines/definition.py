@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,8 @@ def load(path: Path) -> Pipeline:
         spec.loader.exec_module(module)
     except Exception as error:
         raise PipelineError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
-    build, sink = getattr(module, "pipeline", None), getattr(module, "sink", None)
+    build: Any = getattr(module, "pipeline", None)
+    sink: Any = getattr(module, "sink", None)
     if not callable(build):
         raise PipelineError(f"{path} defines no function pipeline(spark): add one that returns a DataFrame.")
     if not hasattr(sink, "start") or not hasattr(sink, "write"):

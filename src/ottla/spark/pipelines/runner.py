@@ -18,8 +18,8 @@ from ottla.spark.pipelines.sinks import Run
 from ottla.spark.session import session
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Telling = Callable[[Status], None]
 
@@ -59,7 +59,7 @@ def _follow(query: StreamingQuery, asked: threading.Event, status: Callable[[], 
     known = 0
     try:
         while query.isActive and not asked.is_set():
-            query.awaitTermination(_LOOK_S)
+            asked.wait(_LOOK_S)
             known = _tell_new(query, known, status, say)
         failure = query.exception()
         if failure is not None:

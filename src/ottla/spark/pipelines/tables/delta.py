@@ -36,11 +36,11 @@ class DeltaTable:
 
     def commit(self, staged: Sequence[StagedFile], schema: pa.Schema, app: str, batch: int) -> None:
         from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import AddAction
+        from deltalake.transaction import AddAction, RemoveAction
 
         table = self._table() or self._make(schema)
         self._evolve(table, schema)
-        actions = [
+        actions: list[AddAction | RemoveAction] = [
             AddAction(
                 path=str(Path(each.path).relative_to(self.location)),
                 size=each.bytes,

@@ -18,7 +18,7 @@ from ottla.spark.pipelines.tables.partitioning import TimePartitioning, time_par
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 FORMATS = ("iceberg", "delta", "parquet")
 BATCHES_TO_COMPACT = 16
