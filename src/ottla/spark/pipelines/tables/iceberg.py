@@ -90,9 +90,10 @@ class IcebergTable:
         merged = self.directory / f"compacted-{uuid4().hex}.parquet"
         wanted = schema_to_pyarrow(table.schema(), include_field_ids=False)
         pq.write_table(rows.cast(_narrowed(wanted, rows.schema)), merged, compression="zstd")
-        with table.transaction() as change, change.update_snapshot(
-            snapshot_properties={"ottla.compaction": str(len(files))}
-        ).overwrite() as snapshot:
+        with (
+            table.transaction() as change,
+            change.update_snapshot(snapshot_properties={"ottla.compaction": str(len(files))}).overwrite() as snapshot,
+        ):
             for each in files:
                 snapshot.delete_data_file(each)
             for made in parquet_files_to_data_files(table.io, change.table_metadata, iter([str(merged)])):
