@@ -75,6 +75,16 @@ async def test_a_listener_may_have_a_limit_of_its_own() -> None:
         await until(lambda: len(it.node.services.connections) == 2)
 
 
+async def test_an_address_may_have_a_limit_of_its_own() -> None:
+    limits = {"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "memory:2"}
+    async with stage(**limits) as it:
+        second, third = Client(), Client()
+        await it.network.connect("memory", 9092, second)
+        await it.network.connect("memory", 9092, third)
+        await until(lambda: third.lost)
+        assert not second.lost
+
+
 def derived(disk: FaultyDisk) -> dict[str, bytes]:
     return {path: data for path, data in disk.files().items() if path.startswith("/data/t-0/")}
 

@@ -192,6 +192,25 @@ class ReplicaManager:
                 self._appended[partition] = None
         return appended
 
+    def produce_internally(
+        self,
+        partition: HostedPartition,
+        batch: memoryview,
+        acks: int,
+        api_version: int,
+        budget: DecompressionBudget | None = None,
+        guard: VerificationGuard | None = None,
+    ) -> AppendInfo:
+        """`produce` to an internal topic: the coordinator that writes there too, if one does, hears of it."""
+        listener = self.leaderships.get(partition.topic) if partition.leader is not None else None
+        if listener is None:
+            return self.produce(partition, batch, acks, api_version, budget, guard)
+        listener.before_outsider(partition)
+        appended = self.produce(partition, batch, acks, api_version, budget, guard)
+        if not appended.duplicate:
+            listener.on_outsider(partition, batch, appended.first_offset)
+        return appended
+
     def append_by_coordinator(
         self,
         partition: HostedPartition,
