@@ -499,9 +499,9 @@ async def test_a_controller_that_moved_tells_the_voters(tmp_path: Path) -> None:
 
 
 async def test_a_broker_that_is_heard_of_stays_and_one_that_falls_silent_is_fenced(tmp_path: Path) -> None:
-    node = StagedNode(tmp_path, properties={"broker.heartbeat.interval.ms": "20", "broker.session.timeout.ms": "200"})
+    node = StagedNode(tmp_path, properties={"broker.heartbeat.interval.ms": "20", "broker.session.timeout.ms": "1000"})
     await node.start()
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(1.2)
     assert len(node.image.alive_brokers()) == 1
     node.plane.lifecycle._stopping = True
     for _ in range(3_000):
