@@ -1,4 +1,4 @@
-"""A Kafka client for programs that wait: Spark's driver and executors, and tools. Apache Kafka and Ottla alike serve it.
+"""A Kafka client for programs that wait: Spark's driver and executors, and tools. Any Kafka cluster serves it.
 
 Knows the cluster as far as it was asked about: brokers, leaders, coordinators. A request goes to a broker by its id
 (`ask`, or `start` and `finish` where the answer can wait), to whichever answers (`ask_any`), or to a coordinator
@@ -87,13 +87,25 @@ class BlockingClient:
     # One broker.
 
     def ask(
-        self, node_id: int, request: Message, response: type[M], *, timeout_ms: int | None = None, max_version: int = 1000
+        self,
+        node_id: int,
+        request: Message,
+        response: type[M],
+        *,
+        timeout_ms: int | None = None,
+        max_version: int = 1000,
     ) -> M:
         """The answer of one broker, asked once."""
         return self.finish(self.start(node_id, request, response, timeout_ms=timeout_ms, max_version=max_version))
 
     def start(
-        self, node_id: int, request: Message, response: type[M], *, timeout_ms: int | None = None, max_version: int = 1000
+        self,
+        node_id: int,
+        request: Message,
+        response: type[M],
+        *,
+        timeout_ms: int | None = None,
+        max_version: int = 1000,
     ) -> Pending[M]:
         """Sends the request; the broker works on it while the caller does something else."""
         return self._send(self._connection(self._address_of(node_id)), request, response, timeout_ms, max_version)

@@ -76,7 +76,7 @@ class FetchedBatches:
             if magic != MAGIC_V2:
                 raise KafkaError(
                     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                    f"The records are in message format v{magic}, which only brokers before 4.0 keep: rewrite the topic.",
+                    f"The records are in message format v{magic}, which only brokers before 4.0 keep: rewrite it.",
                 )
             header = read_header(self._data, position)
             size = header.batch_length + LOG_OVERHEAD
@@ -194,7 +194,7 @@ class _Window:
                 end += len(body)
                 self._spans[7 * place + 1] = end
         try:
-            found = columns(data, self._spans, first_offset, end_offset, with_headers)
+            found = columns(data, memoryview(self._spans).cast("B"), first_offset, end_offset, with_headers)
         except ValueError as error:
             raise _corrupt(topic, partition, self._first, str(error)) from None
         self._reset()
@@ -247,13 +247,13 @@ def _header_type() -> pa.StructType:
 def _headers(found: Headers, rows: int) -> pa.Array:
     import pyarrow as pa
 
-    names = _binary(found.keys, found.count)
+    names = _binary(found.keys, found.total)
     try:
         keys = names.cast(pa.string())
     except pa.ArrowInvalid:
         # Kafka's clients say that keys are UTF-8, but nobody checks it.
         keys = pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
-    pairs = pa.StructArray.from_arrays([keys, _binary(found.values, found.count)], fields=list(_header_type()))
+    pairs = pa.StructArray.from_arrays([keys, _binary(found.values, found.total)], fields=list(_header_type()))
     validity = None if found.validity is None else pa.py_buffer(found.validity)
     return pa.Array.from_buffers(
         pa.list_(_header_type()), rows, [validity, pa.py_buffer(found.offsets)], children=[pairs]
@@ -264,6 +264,4 @@ def _binary(column: Binary, rows: int) -> pa.Array:
     import pyarrow as pa
 
     validity = None if column.validity is None else pa.py_buffer(column.validity)
-    return pa.Array.from_buffers(
-        pa.binary(), rows, [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
-    )
+    return pa.Array.from_buffers(pa.binary(), rows, [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)])

@@ -119,7 +119,9 @@ class Cluster:
         if spec.each is not None and set(spec.each) != set(asked):
             wrong = sorted(set(spec.each) ^ set(asked))[0]
             said = "is not part of the subscription" if wrong in spec.each else "is missing"
-            raise SourceError(f"{option} must name every partition of the subscription and no other, but {wrong} {said}.")
+            raise SourceError(
+                f"{option} must name every partition of the subscription and no other, but {wrong} {said}."
+            )
         wanted: Positions = {}
         for each in asked:
             value = spec.each[each] if spec.each is not None else spec.everywhere
@@ -145,7 +147,7 @@ class Cluster:
 
 
 def partitions_of(topics: Mapping[str, TopicInfo], subscription: Subscription) -> list[TopicPartition]:
-    """The partitions that are subscribed to, sorted. Raises `SourceError` for one that is assigned and does not exist."""
+    """The partitions that are subscribed to, sorted. Raises `SourceError` for one that is assigned and is not there."""
     if not subscription.assigned:
         return [TopicPartition(name, each) for name in sorted(topics) for each in sorted(topics[name].partitions)]
     for each in subscription.assigned:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.model import ZERO_UUID, TopicPartition, Uuid, uuid_from_text, uuid_to_text
@@ -109,7 +110,7 @@ def _positions(said: Mapping[str, Mapping[str, int | str]]) -> Positions:
 def shared_out(ranges: Iterable[OffsetRange], limit: int) -> Positions:
     """Ends that are at most `limit` offsets ahead in all, each partition's share in proportion to what it has waiting
     (and at least one offset, as in Spark's own source, so that none is forgotten)."""
-    waiting = [each for each in ranges]
+    waiting = list(ranges)
     total = sum(max(each.size, 0) for each in waiting)
     ends: Positions = {}
     for each in waiting:
@@ -123,15 +124,16 @@ def split(ranges: Iterable[OffsetRange], *, parts_min: int = 0, size_max: int = 
     """The ranges with something in them, cut so that there are about `parts_min` and none is larger than `size_max`
     (0: no matter)."""
     filled = [each for each in ranges if each.size > 0]
-    if size_max:
-        filled = [part for each in filled for part in _cut(each, -(-each.size // size_max))]
-    if len(filled) >= parts_min:
-        return filled
     total = sum(each.size for each in filled)
-    return [part for each in filled for part in _cut(each, max(1, round(each.size / total * parts_min)))]
+    parts: list[OffsetRange] = []
+    for each in filled:
+        fair = round(each.size / total * parts_min) if len(filled) < parts_min else 1
+        needed = -(-each.size // size_max) if size_max else 1
+        parts += _cut(each, max(1, fair, needed))
+    return parts
 
 
 def _cut(each: OffsetRange, parts: int) -> list[OffsetRange]:
     parts = min(parts, each.size)
     bounds = [each.start + each.size * place // parts for place in range(parts + 1)]
-    return [each._replace(start=start, end=end) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [each._replace(start=start, end=end) for start, end in pairwise(bounds)]

@@ -68,9 +68,7 @@ class GroupProgress:
         request = OffsetCommitRequest(
             group_id=self._group_id,
             topics=[
-                OffsetCommitRequestTopic(
-                    name=name, topic_id=done.topic_ids.get(name, ZERO_UUID), partitions=partitions
-                )
+                OffsetCommitRequestTopic(name=name, topic_id=done.topic_ids.get(name, ZERO_UUID), partitions=partitions)
                 for name, partitions in topics.items()
             ],
         )

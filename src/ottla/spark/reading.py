@@ -164,13 +164,13 @@ class _RangeReader:
             return
         if self._position < start:
             self._cluster.on_data_loss(
-                f"Offsets {self._position} to {min(start, self._wanted.end) - 1} of {self._name} are gone: it begins at "
-                f"{start} now, since retention or a deletion of records was quicker than the query."
+                f"Offsets {self._position} to {min(start, self._wanted.end) - 1} of {self._name} are gone: it begins "
+                f"at {start} now, since retention or a deletion of records was quicker than the query."
             )
             self._position = min(start, self._wanted.end)
         else:
             self._cluster.on_data_loss(
-                f"Offsets {self._position} to {self._wanted.end - 1} of {self._name} are gone: it ends at {end} now, so "
-                "it was truncated, or deleted and made again."
+                f"Offsets {self._position} to {self._wanted.end - 1} of {self._name} are gone: it ends at {end} now, "
+                "so it was truncated, or deleted and made again."
             )
             self._position = self._wanted.end

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, Filter
     from pyspark.sql.types import StructType
 
-SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-)
+SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 SCHEMA_OF_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -117,5 +115,7 @@ class PruningBatchReader(BatchReader):
 
 def read_partition(options: SourceOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """Nothing for the empty partition that Spark makes up when there is none."""
-    if isinstance(partition, RangePartition):
-        yield from read_range(options, partition.wanted)
+    if partition is None:
+        return iter(())
+    assert isinstance(partition, RangePartition)  # The readers make no others.
+    return read_range(options, partition.wanted)

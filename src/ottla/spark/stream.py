@@ -171,7 +171,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = latest.positions.get(each)
             if end is None:
                 if self._target is None or each.topic not in self._topics_now():
-                    self._cluster.on_data_loss(f"{each} is gone: its topic was deleted, or is not subscribed to any more.")
+                    self._cluster.on_data_loss(
+                        f"{each} is gone: its topic was deleted, or is not subscribed to any more."
+                    )
             elif begun.is_recreated(each.topic, latest.topic_ids.get(each.topic, ZERO_UUID)):
                 self._cluster.on_data_loss(
                     f"The topic {each.topic} was deleted and made again after offset {position} of {each} was reached."

@@ -30,8 +30,8 @@ class Binary(NamedTuple):
 class Headers(NamedTuple):
     """The headers of each row, as Arrow's list of (key, value); a row without headers is null."""
 
-    count: int
-    """Of all rows together."""
+    total: int
+    """How many there are in all rows together."""
     validity: Buffer | None
     offsets: Buffer
     keys: Binary
@@ -69,6 +69,6 @@ def columns(data: Buffer, spans: Buffer, first_offset: int, end_offset: int, wit
     )
     headers = None
     if found is not None:
-        count, validity, list_offsets, names, contents = found
-        headers = Headers(count, validity, list_offsets, Binary(*names), Binary(*contents))
+        total, validity, list_offsets, names, contents = found
+        headers = Headers(total, validity, list_offsets, Binary(*names), Binary(*contents))
     return Columns(rows, offsets, timestamps, types, Binary(*keys), Binary(*values), headers)

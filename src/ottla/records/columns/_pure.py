@@ -154,11 +154,11 @@ class _Walk:
             raise _flaw()
         return begins, ends, lengths < 0
 
-    def _headers(self, at: Ints, limits: Ints, counts: Ints) -> list[tuple[Ints, ...]]:
+    def _headers(self, at: Ints, limits: Ints, counts: Ints) -> list[tuple[Any, ...]]:
         """For each k: the records that have a header k, and where its key and its value lie."""
         import numpy as np
 
-        found = []
+        found: list[tuple[Any, ...]] = []
         living = np.flatnonzero(counts)
         for step in range(int(counts.max()) if len(counts) else 0):
             living = living[counts[living] > step]
@@ -172,12 +172,12 @@ class _Walk:
             raise _flaw()
         return found
 
-    def _kept_headers(self, found: list[tuple[Ints, ...]], counts: Ints, kept: NDArray[np.bool_]) -> RawHeaders:
+    def _kept_headers(self, found: list[tuple[Any, ...]], counts: Ints, kept: NDArray[np.bool_]) -> RawHeaders:
         import numpy as np
 
         firsts = np.cumsum(counts) - counts
         total = int(counts.sum())
-        fields = [np.empty(total, np.bool_ if place in (2, 5) else np.int64) for place in range(6)]
+        fields: list[Any] = [np.empty(total, np.bool_ if place in (2, 5) else np.int64) for place in range(6)]
         for step, (living, *parts) in enumerate(found):
             for field, part in zip(fields, parts, strict=True):
                 field[firsts[living] + step] = part
