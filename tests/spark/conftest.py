@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.spark import session
+from ottla.spark.crash_points import VARIABLE
 from tests.node_process import NodeProcess, running_node
 
 if TYPE_CHECKING:
@@ -18,7 +21,16 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def crash_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file that does not exist. Whoever writes the name of a step there has one of Spark's processes die at it."""
+    plan = tmp_path_factory.mktemp("crashes") / "plan"
+    os.environ[VARIABLE] = f"@{plan}"  # Spark's processes have the environment that they were started with.
+    yield plan
+    del os.environ[VARIABLE]
+
+
+@pytest.fixture(scope="session")
+def spark(crash_plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.shuffle.partitions": "2",
