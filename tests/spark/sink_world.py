@@ -13,7 +13,9 @@ from typing import TypeVar
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.connections import connections
+from ottla.spark.coordination import Coordination
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.staging import Rows, Task, stage
 from ottla.spark.transactions import OpenSink, TaskResult, commit, open_sink, undo
@@ -27,6 +29,7 @@ from tests.spark.forked import Died, Raised, in_process
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 4
+_UPGRADE = 1
 _SAFE_DOWNGRADE = 2
 
 
@@ -195,9 +198,23 @@ def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
 
 def set_transaction_version(bootstrap: str, level: int) -> None:
     client = connections(SinkOptions.parse({"kafka.bootstrap.servers": bootstrap}).client).client
-    update = FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=_SAFE_DOWNGRADE)
-    answer = client.ask_any(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), UpdateFeaturesResponse)
-    assert answer.error_code == 0, (answer.error_code, answer.error_message)
+    said = []
+    for upgrade_type in (_UPGRADE, _SAFE_DOWNGRADE):
+        update = FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=upgrade_type)
+        request = UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update])
+        answer = client.ask_any(request, UpdateFeaturesResponse)
+        codes = [answer.error_code, *(result.error_code for result in answer.results)]
+        if not any(codes):
+            break
+        said.append((codes, answer.error_message))
+    assert len(said) < 2, said
+    client.persist(lambda: _has_level(bootstrap, level))
+
+
+def _has_level(bootstrap: str, level: int) -> None:
+    client = connections(SinkOptions.parse({"kafka.bootstrap.servers": bootstrap}).client).client
+    if Coordination(client).bumps_epoch is not (level >= 2):
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The level is not published yet.")
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> None:

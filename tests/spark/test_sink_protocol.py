@@ -233,7 +233,7 @@ def marker(kind: ControlType) -> list[Record]:
 
 
 def decision(batch_id: int, claim: Claim = Claim(1, 0), *, forsaken: bool = False) -> Decision:
-    staged = (Staged("ottla/s/a", 5, 6, 1), Staged("elsewhere", 7, 8, 2))
+    staged = (Staged("ottla/s/a", 5, 6, 1), Staged("ottla/s/b", 7, 8, 2))
     return Decision(
         sink="s", query_id="q", batch_id=batch_id, claim=claim, staged=staged, forsaken=forsaken
     )
