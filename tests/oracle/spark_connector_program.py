@@ -19,7 +19,9 @@ def main(bootstrap: str, directory: str, jars: str) -> None:
     spark = session("connector", master="local[2]", config={"spark.jars": jars, "spark.sql.shuffle.partitions": "2"})
 
     def write(first: int) -> None:
-        rows = spark.range(first, first + ROWS, numPartitions=2).selectExpr("cast(id as string) key", "repeat('x', 100) value")
+        rows = spark.range(first, first + ROWS, numPartitions=2).selectExpr(
+            "cast(id as string) key", "repeat('x', 100) value"
+        )
         rows.write.format("kafka").options(**{"kafka.bootstrap.servers": bootstrap, "topic": "copied-from"}).save()
 
     def read(topic: str) -> dict[str, int]:

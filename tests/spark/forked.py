@@ -1,4 +1,4 @@
-"""Runs a function in a forked process, as Spark runs the pieces of a write in processes of its own, and can have it die.
+"""Runs a function in a forked process, as Spark runs the pieces of a write in processes of its own, and may kill it.
 
 Quick, since nothing is imported again: a whole micro-batch takes some milliseconds, so that every step can be tried.
 """

@@ -184,8 +184,7 @@ def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
                 ListOffsetsTopic(
                     name=topic,
                     partitions=[
-                        ListOffsetsPartition(partition_index=partition, timestamp=-1)
-                        for partition in range(partitions)
+                        ListOffsetsPartition(partition_index=partition, timestamp=-1) for partition in range(partitions)
                     ],
                 )
             ],

@@ -1,4 +1,4 @@
-"""What the sink promises beside crashes: copies of tasks and drivers, timeouts, batches that come again, moved levels."""
+"""What the sink promises beside crashes: about copies of tasks and drivers, timeouts, batches that come again."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from tests.spark.sink_world import (
 )
 
 PARTITIONS = 2
+FIRST = Claim(1, 0)
 _names = itertools.count()
 
 
@@ -232,11 +233,9 @@ def marker(kind: ControlType) -> list[Record]:
     return [Record(0, 0, control_key(kind), b"\0\0\0\0\0\0")]
 
 
-def decision(batch_id: int, claim: Claim = Claim(1, 0), *, forsaken: bool = False) -> Decision:
+def decision(batch_id: int, claim: Claim = FIRST, *, forsaken: bool = False) -> Decision:
     staged = (Staged("ottla/s/a", 5, 6, 1), Staged("ottla/s/b", 7, 8, 2))
-    return Decision(
-        sink="s", query_id="q", batch_id=batch_id, claim=claim, staged=staged, forsaken=forsaken
-    )
+    return Decision(sink="s", query_id="q", batch_id=batch_id, claim=claim, staged=staged, forsaken=forsaken)
 
 
 def record(key: str, value: bytes | None, timestamp: int = 0) -> Record:
