@@ -1,7 +1,7 @@
 """A program on Spark's own Kafka connector, as a user has it: nothing in it knows of Ottla's format.
 
-Arguments: bootstrap servers, a directory for checkpoints, the connector's jars. Writes a topic as a batch, reads it as a
-batch, and copies it as a stream into another; says `midway` when the stream is, and goes on when a line comes in. The
+Arguments: bootstrap servers, a directory for checkpoints, the connector's jars. Writes a topic as a batch, reads it as
+a batch, and copies it as a stream into another; says `midway` when the stream is, and goes on when a line comes in. The
 last line that it prints is what it counted, as JSON. Driven by test_spark_connector.py.
 """
 

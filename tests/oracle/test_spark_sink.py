@@ -1,5 +1,5 @@
-"""The exactly-once sink on Apache Kafka itself, under both versions of its transactions: the steps at which the driver's
-death matters most, played without Spark as tests/spark/test_sink_crashes.py does it."""
+"""The exactly-once sink on Apache Kafka itself, under both versions of its transactions: the steps at which a death
+matters most, played without Spark as tests/spark/test_sink_crashes.py does it."""
 
 from __future__ import annotations
 

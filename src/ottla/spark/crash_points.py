@@ -1,8 +1,9 @@
 """Where tests kill the sink: every step of a write has a name, and the process can be told to end at one of them.
 
-`OTTLA_SINK_CRASH=step` ends every process that reaches the step, as if the machine had lost it. `OTTLA_SINK_CRASH=@file`
-does it once: the file, when there is one, names the step, and the first process to reach it takes the file away and dies;
-if the name ends with "!", so does all of its session, Spark's driver with its processes. Read here and nowhere else.
+`OTTLA_SINK_CRASH=step` ends every process that reaches the step, as if the machine had lost it.
+`OTTLA_SINK_CRASH=@file` does it once: the file, when there is one, names the step, and the first process to reach it
+takes the file away and dies; if the name ends with "!", so does all of its session, Spark's driver with its processes.
+Read here and nowhere else.
 """
 
 from __future__ import annotations

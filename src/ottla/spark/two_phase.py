@@ -41,7 +41,7 @@ class Claim(NamedTuple):
     producer_epoch: int
 
     def follows(self, other: Claim) -> bool:
-        """Is it certainly the later one? Epochs rise; when they run out there is another producer id, and no telling."""
+        """Is it certainly the later one? Epochs rise; when they run out there is another id, and no telling."""
         return self.producer_id == other.producer_id and self.producer_epoch > other.producer_epoch
 
 
