@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.records.partitioner import partition_of_key
-from tests.node_process import NodeProcess
+from tests.spark.conftest import Broker
 from tests.spark.sink_world import committed
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def messages(bootstrap: str, topic: str, partitions: int) -> list[Message]:
     return found
 
 
-def test_a_batch_query_writes_every_column(spark: SparkSession, node: NodeProcess, new_topic: NewTopic) -> None:
+def test_a_batch_query_writes_every_column(spark: SparkSession, node: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(3)
     rows = spark.sql(
         """select cast(id as string) key, cast(concat('v', id) as binary) value,
@@ -68,7 +68,7 @@ def test_a_batch_query_writes_every_column(spark: SparkSession, node: NodeProces
         assert message.partition() == (2 if number < 10 else partition_of_key(message.key(), 3))
 
 
-def test_nulls_and_missing_columns(spark: SparkSession, node: NodeProcess, new_topic: NewTopic) -> None:
+def test_nulls_and_missing_columns(spark: SparkSession, node: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     rows = spark.sql("select if(id = 1, null, 'v') value, cast(null as string) key from range(3)").coalesce(1)
     rows.write.format("ottla").option("kafka.bootstrap.servers", node.bootstrap).option("topic", topic).mode(
@@ -81,7 +81,7 @@ def test_nulls_and_missing_columns(spark: SparkSession, node: NodeProcess, new_t
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy", "gzip"])
-def test_compressed_at_least_once(spark: SparkSession, node: NodeProcess, new_topic: NewTopic, codec: str) -> None:
+def test_compressed_at_least_once(spark: SparkSession, node: Broker, new_topic: NewTopic, codec: str) -> None:
     topic = new_topic(2)
     write = spark.sql("select concat('row ', id) value from range(2000)").write.format("ottla").mode("append")
     write.options(
@@ -97,9 +97,7 @@ def test_compressed_at_least_once(spark: SparkSession, node: NodeProcess, new_to
     assert sorted(message.value() for message in found) == sorted(f"row {number}".encode() for number in range(2000))
 
 
-def test_a_counted_batch_write_is_not_written_twice(
-    spark: SparkSession, node: NodeProcess, new_topic: NewTopic
-) -> None:
+def test_a_counted_batch_write_is_not_written_twice(spark: SparkSession, node: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     options = {"kafka.bootstrap.servers": node.bootstrap, "topic": topic, "sinkId": f"nightly-{topic}"}
     for batch_id in (1, 1, 2):
@@ -123,7 +121,7 @@ def test_a_counted_batch_write_is_not_written_twice(
     ],
 )
 def test_what_cannot_be_written_is_refused_in_one_sentence(
-    spark: SparkSession, node: NodeProcess, rows: str, options: dict[str, str], said: str
+    spark: SparkSession, node: Broker, rows: str, options: dict[str, str], said: str
 ) -> None:
     write = spark.sql(rows).write.format("ottla").option("kafka.bootstrap.servers", node.bootstrap).options(**options)
     with pytest.raises(Exception, match=said):
@@ -166,7 +164,7 @@ def fill(source: Path, files: int) -> list[str]:
     ],
 )
 def test_a_stream_is_written_once_though_its_processes_die(
-    spark: SparkSession, node: NodeProcess, new_topic: NewTopic, tmp_path: Path, crash_plan: Path, step: str
+    spark: SparkSession, node: Broker, new_topic: NewTopic, tmp_path: Path, crash_plan: Path, step: str
 ) -> None:
     """A Python process of Spark's dies; Spark aborts the batch, the query fails, and starts again."""
     topic = new_topic(2)

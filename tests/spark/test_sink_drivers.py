@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.spark.crash_points import VARIABLE
-from tests.node_process import NodeProcess
+from tests.spark.conftest import Broker
 from tests.spark.sink_world import committed, create_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 PROGRAM = Path(__file__).with_name("sink_program.py")
 
 
-def run(node: NodeProcess, topic: str, directory: Path) -> int:
+def run(node: Broker, topic: str, directory: Path) -> int:
     """In a session of its own, so that everything which belongs to it can be killed at once."""
     plan = {VARIABLE: f"@{directory / 'plan'}"}
     with (directory / "output").open("a") as output:
@@ -45,7 +45,7 @@ def run(node: NodeProcess, topic: str, directory: Path) -> int:
         "after-Opening-TakeClaim!",
     ],
 )
-def test_a_driver_dies_with_all_its_processes(node: NodeProcess, topic: str, tmp_path: Path, step: str) -> None:
+def test_a_driver_dies_with_all_its_processes(node: Broker, topic: str, tmp_path: Path, step: str) -> None:
     create_topic(node.bootstrap, topic, 2)
     (tmp_path / "in").mkdir()
     for file in range(2):
@@ -58,7 +58,7 @@ def test_a_driver_dies_with_all_its_processes(node: NodeProcess, topic: str, tmp
     assert sorted(found.elements()) == sorted(f"{file}/{line}" for file in range(2) for line in range(50))
 
 
-def test_a_task_that_dies_is_tried_again_within_the_batch(node: NodeProcess, topic: str, tmp_path: Path) -> None:
+def test_a_task_that_dies_is_tried_again_within_the_batch(node: Broker, topic: str, tmp_path: Path) -> None:
     create_topic(node.bootstrap, topic, 2)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.txt").write_text("".join(f"{line}\n" for line in range(50)))
