@@ -87,13 +87,25 @@ class BlockingClient:
     # One broker.
 
     def ask(
-        self, node_id: int, request: Message, response: type[M], *, timeout_ms: int | None = None, max_version: int = 1000
+        self,
+        node_id: int,
+        request: Message,
+        response: type[M],
+        *,
+        timeout_ms: int | None = None,
+        max_version: int = 1000,
     ) -> M:
         """The answer of one broker, asked once."""
         return self.finish(self.start(node_id, request, response, timeout_ms=timeout_ms, max_version=max_version))
 
     def start(
-        self, node_id: int, request: Message, response: type[M], *, timeout_ms: int | None = None, max_version: int = 1000
+        self,
+        node_id: int,
+        request: Message,
+        response: type[M],
+        *,
+        timeout_ms: int | None = None,
+        max_version: int = 1000,
     ) -> Pending[M]:
         """Sends the request; the broker works on it while the caller does something else."""
         return self._send(self._connection(self._address_of(node_id)), request, response, timeout_ms, max_version)

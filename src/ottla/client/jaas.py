@@ -1,6 +1,6 @@
 """`sasl.jaas.config`: Java's way to name a login module and to hand it options, in one line of text.
 
-    org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
+org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 DEPTH_MAX = 100
 """Levels of types within types. What people write has a dozen."""
@@ -266,7 +266,9 @@ class _Parser:
             raise InvalidSchema(f"The order of the field {_show(name)} is none of {', '.join(_ORDERS)}.")
         has_default = "default" in value
         if has_default and self._strict and not is_default(kind, value["default"]):
-            raise InvalidSchema(f"The default of the field {_show(name)} of {_show(record)} is not of the field's type.")
+            raise InvalidSchema(
+                f"The default of the field {_show(name)} of {_show(record)} is not of the field's type."
+            )
         return Field(
             name=name,
             type=kind,

@@ -1,9 +1,9 @@
 """May a reader with one Avro schema read what was written with another? The specification's resolution, as a judgement.
 
 `incompatibilities(reader, writer)` walks both schemas together and returns what is in the way, with its place in the
-reader's schema; nothing if every record that the writer can write can be read. Named types may be recursive: a pair that
-is being compared already is taken as fit, since if it is not, the comparison that goes on will say so. Two schemas of
-a client can have many pairs of types; how many are looked at is bounded.
+reader's schema; nothing if every record that the writer can write can be read. Named types may be recursive: a pair
+that is being compared already is taken as fit, since if it is not, the comparison that goes on will say so. Two schemas
+of a client can have many pairs of types; how many are looked at is bounded.
 
 The kinds of trouble have the names that Avro's Java library gives them, which tools look for.
 """
@@ -13,7 +13,20 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from ottla.schemas.avro import Array, Enum, Field, Fixed, InvalidSchema, Map, Named, Primitive, Record, Schema, Union, simple_name
+from ottla.schemas.avro import (
+    Array,
+    Enum,
+    Field,
+    Fixed,
+    InvalidSchema,
+    Map,
+    Named,
+    Primitive,
+    Record,
+    Schema,
+    Union,
+    simple_name,
+)
 
 PROMOTIONS: dict[str, frozenset[str]] = {
     "long": frozenset({"int"}),
@@ -109,8 +122,8 @@ class _Comparison:
                 return self.compare(reader.items, writer.items, f"{path}/items")
             case Map(), Map():
                 return self.compare(reader.values, writer.values, f"{path}/values")
-            case Primitive(), Primitive() if (
-                reader.kind == writer.kind or writer.kind in PROMOTIONS.get(reader.kind, ())
+            case Primitive(), Primitive() if reader.kind == writer.kind or writer.kind in PROMOTIONS.get(
+                reader.kind, ()
             ):
                 return []
         reason = f"the reader expects {_name(reader)}, and {_name(writer)} was written"

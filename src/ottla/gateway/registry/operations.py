@@ -85,7 +85,11 @@ def canonical(state: RegistryState, subject: str, request: SchemaRequest, *, nor
 
 def earlier_versions(state: RegistryState, versions: Sequence[StoredSchema]) -> list[Earlier]:
     return [
-        Earlier(version=each.version, kind=each.kind, schema=with_references(state, each.subject, each.text, each.references))
+        Earlier(
+            version=each.version,
+            kind=each.kind,
+            schema=with_references(state, each.subject, each.text, each.references),
+        )
         for each in versions
     ]
 

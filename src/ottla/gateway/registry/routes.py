@@ -1,7 +1,7 @@
 """Which request asks for what: method and path to a question about the state, or an operation on it.
 
-A path is cut at its slashes before its parts are decoded, so that a subject may have a slash in its name (`%2F`). Bodies
-and queries come from anybody: what is not as it should be is refused here, with the API's own codes.
+A path is cut at its slashes before its parts are decoded, so that a subject may have a slash in its name (`%2F`).
+Bodies and queries come from anybody: what is not as it should be is refused here, with the API's own codes.
 """
 
 from __future__ import annotations
@@ -205,9 +205,7 @@ def _schemas(request: Request) -> Target:
 
 def _by_id(request: Request) -> Target:
     highest = request.query.flag("fetchMaxId")
-    return Ask(
-        question=partial(answers.by_id, context=request.context, schema_id=request.id, with_highest=highest)
-    )
+    return Ask(question=partial(answers.by_id, context=request.context, schema_id=request.id, with_highest=highest))
 
 
 def _text_by_id(request: Request) -> Target:
@@ -405,15 +403,18 @@ _PATTERNS = {tuple(path.split("/") if path else ()): methods for path, methods i
 def resolve(method: str, path: str, query: str, body: bytes) -> Target:
     """What the request asks for. `path` is as it came, not decoded. Raises `Refusal`."""
     parts = tuple(path.strip("/").split("/")) if path.strip("/") else ()
-    for pattern, methods in _PATTERNS.items():
-        if len(pattern) == len(parts) and all(p in ("*", part) for p, part in zip(pattern, parts, strict=True)):
-            break
-    else:
+    pattern = next((each for each in _PATTERNS if _fits(each, parts)), None)
+    if pattern is None:
         raise refusals.not_found()
+    methods = _PATTERNS[pattern]
     if method not in methods:
         raise refusals.Refusal(405, "HTTP 405 Method Not Allowed")
     open_parts = tuple(_decode(part) for p, part in zip(pattern, parts, strict=True) if p == "*")
     return methods[method](Request(parts=open_parts, query=Query(query), body=body))
+
+
+def _fits(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    return len(pattern) == len(parts) and all(p in ("*", part) for p, part in zip(pattern, parts, strict=True))
 
 
 def _decode(part: str) -> str:

@@ -1,7 +1,8 @@
 """What the records of `_schemas` say, replayed in their order: subjects and versions, ids, levels, modes.
 
 Pure, and changed by `replay` alone. Driven by `writing.py`, which feeds it every record of the topic, its own included.
-A record that no registry would write is passed over, as Confluent's does: one bad record must not take all schemas away.
+A record that no registry would write is passed over, as Confluent's does: one bad record must not take all schemas
+away.
 """
 
 from __future__ import annotations
@@ -142,9 +143,7 @@ class RegistryState:
 
     def holders(self, context: str, schema_id: int) -> list[StoredSchema]:
         """All versions, of any subject, that have this id."""
-        return [
-            self._subjects[subject][version] for subject, version in self._by_id.get((context, schema_id), {})
-        ]
+        return [self._subjects[subject][version] for subject, version in self._by_id.get((context, schema_id), {})]
 
     def by_guid(self, guid: str) -> list[StoredSchema]:
         context, schema_id = self._guids.get(guid, (DEFAULT_CONTEXT, 0))
@@ -204,5 +203,7 @@ def _scopes(subject: str | None) -> list[str | None]:
 
 def guid_of(schema: StoredSchema) -> str:
     """A name for the schema that is the same in every registry."""
-    text = "\0".join((schema.kind.value, schema.text, repr(schema.references), repr((schema.metadata, schema.rule_set))))
+    text = "\0".join(
+        (schema.kind.value, schema.text, repr(schema.references), repr((schema.metadata, schema.rule_set)))
+    )
     return str(uuid.UUID(bytes=hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()))

@@ -1,4 +1,4 @@
-"""The records of `_schemas`: Confluent's keys and values in JSON, so that its own registry can read the topic, and we its.
+"""The records of `_schemas`: Confluent's keys and values in JSON. Its own registry can read our topic, and we its.
 
     key                                                          value, or null: no more of it
     {"keytype":"SCHEMA","subject":s,"version":v,"magic":1}       subject, version, id, schema, deleted, …

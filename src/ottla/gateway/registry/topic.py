@@ -120,6 +120,9 @@ class SchemaReader:
     def earliest_offset(self) -> int:
         return self._client.persist(lambda: list_offset(self._client, self._topic, _EARLIEST))
 
+    def end_offset(self) -> int:
+        return self._client.persist(lambda: list_offset(self._client, self._topic, _LATEST))
+
     def read(self, offset: int, max_wait_ms: int) -> Portion:
         """What is committed from `offset` on, waited for so long; perhaps nothing. One try."""
         from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -150,7 +153,7 @@ class SchemaReader:
 
 
 def committed_records(data: PartitionData, offset: int) -> tuple[list[LogRecord], int]:
-    """The records from `offset` on that no transaction took back, and the offset behind everything that was looked at."""
+    """The records from `offset` on that no transaction took back, and the offset behind all that was looked at."""
     aborted = sorted(data.aborted_transactions or [], key=lambda each: each.first_offset)
     taken_back: set[int] = set()
     records: list[LogRecord] = []

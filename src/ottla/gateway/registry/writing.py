@@ -2,10 +2,10 @@
 
     loading ──► serving ──► closed        a log that began anew (the topic was deleted) ──► loading
 
-What is asked is answered from the state as it is known here, which may be a moment behind; an answer that something does
-not exist is given only after the newest of the log was read. What changes something goes through `change`: the state is
-brought up to the end of the log, the operation decides on it, and its records are appended as one transaction by
-whoever is the writer. The answer leaves when the records have come back through the log, so that whoever changed
+What is asked is answered from the state as it is known here, which may be a moment behind; an answer that something
+does not exist is given only after the newest of the log was read. Before something is changed, the state is brought up
+to the end of the log; the operation decides on it, and its records are appended as one transaction by whoever is the
+writer. The answer leaves when the records have come back through the log, so that whoever changed
 something sees it.
 """
 
@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ottla.client.settings import ClientSettings
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.gateway.registry import refusals
 from ottla.gateway.registry.operations import Operation, Outcome
 from ottla.gateway.registry.refusals import Refusal
@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 READ_WAIT_MS = 500
 PAUSE_S = 0.2
 ANSWER_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 3.0
 TAKEOVERS_MAX = 20
 """Registries that all write take the pen from each other; nobody loses it so often by chance."""
 
@@ -44,6 +45,7 @@ TAKEOVERS_MAX = 20
 class Reader(Protocol):
     def ensure_topic(self) -> None: ...
     def earliest_offset(self) -> int: ...
+    def end_offset(self) -> int: ...
     def read(self, offset: int, max_wait_ms: int) -> Portion: ...
     def close(self) -> None: ...
 
@@ -72,6 +74,10 @@ class Registry:
         self._watched: dict[int, bool] = {}
         """Offsets whose fate is asked about: were they read as committed?"""
         self._loaded = False
+        self._beginnings = 0
+        """How often the log was begun, so that nobody waits for an offset of another one."""
+        self._failure: Exception | None = None
+        self._closing = False
         self._following: asyncio.Task[None] | None = None
 
     @classmethod
@@ -82,10 +88,12 @@ class Registry:
         self._following = asyncio.ensure_future(self._follow())
 
     async def close(self) -> None:
+        self._closing = True
         if self._following is not None:
-            self._following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._following
+            # A read that is under way ends by itself, soon.
+            _, waiting = await asyncio.wait([self._following], timeout=CLOSE_TIMEOUT_S)
+            for task in waiting:
+                task.cancel()
         await self._offload.run(self._reader.close)
         await self._offload.run(self._writer.close)
 
@@ -98,13 +106,16 @@ class Registry:
                 await self._until(lambda: self._loaded)
                 if isinstance(target, Ask):
                     return await self._ask(target)
-                return await self._change(target.operation)
+                # It goes on if nobody waits any more: what has been begun at the log is ended there.
+                return await asyncio.shield(asyncio.ensure_future(self._change(target.operation)))
         except TimeoutError:
             raise refusals.timed_out("The schemas' topic did not answer in time: is the cluster up?") from None
         except KafkaError as error:
             if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
                 raise refusals.schema_too_large() from None
-            raise refusals.store_failed(f"The schemas' topic cannot be used: {error.message or error.code.name}") from None
+            raise refusals.store_failed(
+                f"The schemas' topic cannot be used: {error.message or error.code.name}"
+            ) from None
 
     async def _ask(self, target: Ask) -> Any:
         try:
@@ -113,9 +124,12 @@ class Registry:
             if refusal.status != 404:
                 raise
         # It may have been registered elsewhere a moment ago.
+        await asyncio.shield(asyncio.ensure_future(self._refresh()))
+        return target.question(self._state)
+
+    async def _refresh(self) -> None:
         async with self._writing:
             await self._catch_up()
-        return target.question(self._state)
 
     async def _change(self, operation: Operation) -> Any:
         with contextlib.suppress(Refusal):
@@ -163,30 +177,40 @@ class Registry:
         await self._until(lambda: self._position >= end_offset)
 
     async def _until(self, reached: Callable[[], bool]) -> None:
+        beginnings = self._beginnings
         while not reached():
+            if self._failure is not None or (self._loaded and beginnings != self._beginnings):
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The schemas' topic cannot be followed.")
             await self._moved.wait()
 
     # Following the log.
 
     async def _follow(self) -> None:
-        while True:
-            try:
-                if not self._loaded:
-                    await self._load()
-                self._take(await self._offload.run(partial(self._reader.read, self._position, READ_WAIT_MS)))
-            except KafkaError as error:
-                if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._begin_anew()
-                _log.debug("The schemas' topic cannot be read just now: %s", error.message or error.code.name)
-                await asyncio.sleep(PAUSE_S)
+        try:
+            while not self._closing:
+                try:
+                    if not self._loaded:
+                        await self._load()
+                    await self._read()
+                except (KafkaError, Malformed) as error:
+                    if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                        self._begin_anew()
+                    _log.info("The schemas' topic cannot be read just now: %r", error)
+                    await asyncio.sleep(PAUSE_S)
+        except Exception as error:
+            _log.exception("The schemas' topic is not followed any more")
+            self._failure = error
+            self._wake()
+
+    async def _read(self) -> None:
+        self._take(await self._offload.run(partial(self._reader.read, self._position, READ_WAIT_MS)))
 
     async def _load(self) -> None:
         await self._offload.run(self._reader.ensure_topic)
         self._position = await self._offload.run(self._reader.earliest_offset)
-        async with self._writing:
-            end_offset = await self._offload.run(self._writer.end_offset)
-        while self._position < end_offset:
-            self._take(await self._offload.run(partial(self._reader.read, self._position, READ_WAIT_MS)))
+        end_offset = await self._offload.run(self._reader.end_offset)
+        while self._position < end_offset and not self._closing:
+            await self._read()
         self._loaded = True
         self._wake()
 
@@ -206,6 +230,7 @@ class Registry:
 
     def _begin_anew(self) -> None:
         self._state, self._topic_id, self._loaded = RegistryState(), None, False
+        self._beginnings += 1
 
     def _wake(self) -> None:
         self._moved.set()
