@@ -39,7 +39,9 @@ def test_this_machine_is_let_in(host: str) -> None:
     play(story)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8081", "localhost.evil.example", "10.0.0.1", "", "[::2]"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8081", "localhost.evil.example", "10.0.0.1", "", "[::2]"]
+)
 def test_a_name_that_was_made_to_mean_this_machine_is_not(host: str) -> None:
     async def story(client: Client) -> None:
         assert (await client.ask("GET", "/subjects", headers={"host": host})).status == 403
@@ -76,7 +78,14 @@ def test_other_machines_may_read_and_change_nothing_without_users() -> None:
 
 def test_users_say_who_they_are() -> None:
     async def story(client: Client) -> None:
-        for headers in ({}, basic("ada"), basic("ada:wrong"), basic("eve:secret"), basic(":"), {"authorization": "Basic %"}):
+        for headers in (
+            {},
+            basic("ada"),
+            basic("ada:wrong"),
+            basic("eve:secret"),
+            basic(":"),
+            {"authorization": "Basic %"},
+        ):
             answer = await client.ask("GET", "/subjects", headers=headers)
             assert (answer.status, "www-authenticate" in answer.headers) == (401, True)
         bearer = {"authorization": "Bearer " + basic("ada:secret:with:colons")["authorization"].split()[1]}

@@ -155,7 +155,9 @@ def test_the_records_are_those_of_confluents_registry() -> None:
 
     log = MemoryLog()
     play(story, log)
-    assert [((each.key or b"").decode(), None if each.value is None else each.value.decode()) for each in log.records] == [
+    assert [
+        ((each.key or b"").decode(), None if each.value is None else each.value.decode()) for each in log.records
+    ] == [
         (
             '{"keytype":"SCHEMA","subject":"x","version":1,"magic":1}',
             '{"subject":"x","version":1,"id":1,"schema":"\\"int\\"","deleted":false}',

@@ -38,7 +38,10 @@ def test_two_texts_of_one_schema_become_the_same() -> None:
             '{"name": "e", "type": "enum", "default": "A", "symbols": ["A", "B"], "doc": "d", "namespace": "n"}',
             '{"type":"enum","name":"e","namespace":"n","doc":"d","symbols":["A","B"],"default":"A"}',
         ),
-        ('{"aliases": ["g"], "type": "fixed", "size": 4, "name": "f"}', '{"type":"fixed","name":"f","size":4,"aliases":["g"]}'),
+        (
+            '{"aliases": ["g"], "type": "fixed", "size": 4, "name": "f"}',
+            '{"type":"fixed","name":"f","size":4,"aliases":["g"]}',
+        ),
         ('{"type": "map", "values": "boolean", "x": 1}', '{"type":"map","values":"boolean","x":1}'),
     ],
 )
@@ -72,7 +75,9 @@ def test_names_are_written_as_short_as_their_place_allows() -> None:
 def test_what_a_reference_defines_is_named_and_not_written_out() -> None:
     address = record({"name": "street", "type": "string"}, name="com.Address")
     person = record({"name": "home", "type": "com.Address"}, name="Person")
-    assert text_of(person, address) == '{"type":"record","name":"Person","fields":[{"name":"home","type":"com.Address"}]}'
+    assert (
+        text_of(person, address) == '{"type":"record","name":"Person","fields":[{"name":"home","type":"com.Address"}]}'
+    )
 
 
 def test_normalising_orders_what_avro_gives_no_meaning_to() -> None:
@@ -137,8 +142,14 @@ def test_what_is_no_schema_is_refused(bad: str) -> None:
 
 
 def test_defaults_may_be_of_any_branch_and_of_records() -> None:
-    inner = {"type": "record", "name": "i", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "string", "default": ""}]}
-    parse(record({"name": "x", "type": ["null", "int"], "default": 7}, {"name": "y", "type": inner, "default": {"a": 1}}))
+    inner = {
+        "type": "record",
+        "name": "i",
+        "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "string", "default": ""}],
+    }
+    parse(
+        record({"name": "x", "type": ["null", "int"], "default": 7}, {"name": "y", "type": inner, "default": {"a": 1}})
+    )
     with pytest.raises(InvalidSchema):
         parse(record({"name": "y", "type": inner, "default": {"b": "no a"}}))
 

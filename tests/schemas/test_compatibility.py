@@ -116,7 +116,11 @@ def test_doubling_at_each_level_costs_no_more_than_the_levels() -> None:
     def tower(leaf: str) -> str:
         kind: object = leaf
         for level in range(40):
-            kind = {"type": "record", "name": f"l{level}", "fields": [field("a", kind), field("b", f"l{level - 1}" if level else leaf)]}
+            kind = {
+                "type": "record",
+                "name": f"l{level}",
+                "fields": [field("a", kind), field("b", f"l{level - 1}" if level else leaf)],
+            }
         return json.dumps(kind)
 
     assert len(troubles(tower("int"), tower("string"))) <= 100
@@ -205,7 +209,9 @@ def schemas(depth: int) -> st.SearchStrategy[Any]:
             },
             fields,
         ),
-        st.builds(lambda kind: ["null", kind], inner.filter(lambda kind: kind != "null" and not isinstance(kind, list))),
+        st.builds(
+            lambda kind: ["null", kind], inner.filter(lambda kind: kind != "null" and not isinstance(kind, list))
+        ),
     )
 
 
@@ -262,7 +268,9 @@ def test_what_we_call_readable_fastavro_reads(reader: Any, writer: Any, seed: in
     for _ in range(8):
         written = write_any(writer, chance)
         try:
-            fastavro.schemaless_reader(io.BytesIO(written), fastavro.parse_schema(writer), fastavro.parse_schema(reader))
+            fastavro.schemaless_reader(
+                io.BytesIO(written), fastavro.parse_schema(writer), fastavro.parse_schema(reader)
+            )
         except Exception:
             assert found, f"{json.dumps(reader)} cannot read {json.dumps(writer)}"
             return
