@@ -1,4 +1,4 @@
-"""A Kafka client for programs that wait: Spark's driver and executors, and tools. Apache Kafka and Ottla alike serve it.
+"""A Kafka client for programs that wait: Spark's driver and executors, and tools. Any Kafka cluster serves it.
 
 Knows the cluster as far as it was asked about: brokers, leaders, coordinators. A request goes to a broker by its id
 (`ask`, or `start` and `finish` where the answer can wait), to whichever answers (`ask_any`), or to a coordinator

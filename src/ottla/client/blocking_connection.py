@@ -120,10 +120,9 @@ class BlockingConnection:
             token = self._ask(SaslHandshakeRequest(mechanism=machine.mechanism), SaslHandshakeResponse, deadline_s)
             handshake = cast(SaslHandshakeResponse, self._wait(token, deadline_s))
             if handshake.error_code:
-                raise KafkaError(
-                    ErrorCode(handshake.error_code),
-                    f"{self.host}:{self.port} does not offer {machine.mechanism}, but {', '.join(handshake.mechanisms)}.",
-                )
+                offered = ", ".join(handshake.mechanisms)
+                message = f"{self.host}:{self.port} does not offer {machine.mechanism}, but {offered}."
+                raise KafkaError(ErrorCode(handshake.error_code), message)
             said: bytes | None = machine.first()
             while said is not None:
                 token = self._ask(SaslAuthenticateRequest(auth_bytes=said), SaslAuthenticateResponse, deadline_s)

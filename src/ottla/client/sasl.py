@@ -107,7 +107,7 @@ class BearerClient:
 class ScramClient:
     """RFC 5802: neither side says the password, and both prove that they know it.
 
-    first: my name and nonce → challenge: both nonces, salt, iterations → final: my proof → challenge: the server's → None
+    my name and nonce → both nonces, salt, iterations → my proof → the server's proof → done
     """
 
     def __init__(self, credentials: Credentials, nonce: str) -> None:
