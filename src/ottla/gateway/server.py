@@ -35,7 +35,7 @@ async def serve_registry(
     registry = Registry.over(settings, offload)
     app = App(registry, Door(loopback=loopback, users=users))
     config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,
         log_config=None,
         access_log=False,
         lifespan="off",
