@@ -124,12 +124,13 @@ def split(ranges: Iterable[OffsetRange], *, parts_min: int = 0, size_max: int = 
     """The ranges with something in them, cut so that there are about `parts_min` and none is larger than `size_max`
     (0: no matter)."""
     filled = [each for each in ranges if each.size > 0]
-    if size_max:
-        filled = [part for each in filled for part in _cut(each, -(-each.size // size_max))]
-    if len(filled) >= parts_min:
-        return filled
     total = sum(each.size for each in filled)
-    return [part for each in filled for part in _cut(each, max(1, round(each.size / total * parts_min)))]
+    parts: list[OffsetRange] = []
+    for each in filled:
+        fair = round(each.size / total * parts_min) if len(filled) < parts_min else 1
+        needed = -(-each.size // size_max) if size_max else 1
+        parts += _cut(each, max(1, fair, needed))
+    return parts
 
 
 def _cut(each: OffsetRange, parts: int) -> list[OffsetRange]:

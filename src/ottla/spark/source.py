@@ -115,5 +115,7 @@ class PruningBatchReader(BatchReader):
 
 def read_partition(options: SourceOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """Nothing for the empty partition that Spark makes up when there is none."""
-    if isinstance(partition, RangePartition):
-        yield from read_range(options, partition.wanted)
+    if partition is None:
+        return iter(())
+    assert isinstance(partition, RangePartition)  # The readers make no others.
+    return read_range(options, partition.wanted)
