@@ -137,9 +137,7 @@ class DeadLetters:
         from ottla.spark.dead_letters import DeadLetter, send
 
         letters = []
-        for row, error in enumerate(decoded.errors):
-            if error is None:
-                continue
+        for row, error in sorted(decoded.errors.items()):
             (line,) = batch.slice(row, 1).to_pylist()
             headers = line.get("headers") or ()
             letters.append(
@@ -170,22 +168,22 @@ def _batches(
             decoded = decoder.decode(batch.column(at))
             if dead_letters is None:
                 _refuse(decoded)
-            elif decoded.has_errors:
+            elif decoded.errors:
                 dead_letters.send(batch, decoded)
             typed = batch.set_column(at, pa.field(column, decoded.values.type), decoded.values)
-            if decoded.has_errors:
-                typed = typed.filter(pa.array([error is None for error in decoded.errors]))
+            if decoded.errors:
+                good = [row for row in range(len(typed)) if row not in decoded.errors]
+                typed = typed.take(pa.array(good, pa.int64()))
             yield typed
 
     return convert
 
 
 def _refuse(decoded: Decoded) -> None:
-    for row, error in enumerate(decoded.errors):
-        if error is not None:
-            schema_id = int(decoded.schema_ids[row])
-            which = f" (schema id {schema_id})" if schema_id >= 0 else ""
-            raise UndecodableRecord(f"A record cannot be decoded{which}: {error}")
+    for row, error in sorted(decoded.errors.items())[:1]:
+        schema_id = int(decoded.schema_ids[row])
+        which = f" (schema id {schema_id})" if schema_id >= 0 else ""
+        raise UndecodableRecord(f"A record cannot be decoded{which}: {error}")
 
 
 def _reading(

@@ -31,13 +31,10 @@ class Decoded(NamedTuple):
 
     values: pa.Array
     """Of the reader's type; null where there is an error, or where there was no record."""
-    errors: list[str | None]
+    errors: dict[int, str]
+    """Why a record could not be decoded, by its line."""
     schema_ids: Numbers
     """`NO_SCHEMA_ID` where the record names none."""
-
-    @property
-    def has_errors(self) -> bool:
-        return any(error is not None for error in self.errors)
 
 
 class Writer(NamedTuple):
@@ -62,11 +59,13 @@ class Decoder:
         import numpy as np
 
         data, begin, end, present = _layout(column)
-        errors: list[str | None] = [None] * len(column)
+        errors: dict[int, str] = {}
         framed = present & (end - begin >= PREFIX_BYTES)
         framed[framed] &= data[begin[framed]] == MAGIC
         for row in np.flatnonzero(present & ~framed):
-            errors[row] = "The record does not begin with a schema id: it was not written by a serializer of schemas."
+            errors[int(row)] = (
+                "The record does not begin with a schema id: it was not written by a serializer of schemas."
+            )
         ids = np.full(len(column), NO_SCHEMA_ID, dtype=np.int64)
         at = begin[framed][:, None] + np.arange(1, PREFIX_BYTES)
         ids[framed] = np.ascontiguousarray(data[at]).view(">i4")[:, 0] if len(at) else []
@@ -77,41 +76,39 @@ class Decoder:
             batch = Batch(data, begin[rows] + PREFIX_BYTES, end[rows])
             parts.append(self._decode_group(int(schema_id), batch, rows, errors))
             order.append(rows)
-        return Decoded(self._together(parts, order, errors), errors, ids)
+        return Decoded(self._together(len(column), parts, order, errors), errors, ids)
 
-    def _together(self, parts: list[pa.Array], order: list[Numbers], errors: list[str | None]) -> pa.Array:
+    def _together(self, count: int, parts: list[pa.Array], order: list[Numbers], errors: dict[int, str]) -> pa.Array:
+        """The values of all groups in the order in which their records came; null for bad ones, and those of none."""
         import numpy as np
         import pyarrow as pa
 
-        place = np.full(len(errors), -1, dtype=np.int64)
-        if parts:
-            rows = np.concatenate(order)
-            place[rows] = np.arange(len(rows))
-        failed = np.array([error is not None for error in errors], dtype=bool)
-        missing = (place < 0) | failed
-        if len(parts) == 1 and len(parts[0]) == len(errors) and not missing.any():
-            return parts[0]
         if not parts:
-            return pa.nulls(len(errors), self.type)
+            return pa.nulls(count, self.type)
+        if len(parts) == 1 and len(parts[0]) == count and not errors:
+            return parts[0]
+        place = np.full(count, -1, dtype=np.int64)
+        rows = np.concatenate(order)
+        place[rows] = np.arange(len(rows))
+        place[list(errors)] = -1
+        missing = place < 0
         return pa.concat_arrays(parts).take(pa.array(np.where(missing, 0, place), mask=missing))
 
-    def _decode_group(self, schema_id: int, batch: Batch, rows: Numbers, errors: list[str | None]) -> pa.Array:
+    def _decode_group(self, schema_id: int, batch: Batch, rows: Numbers, errors: dict[int, str]) -> pa.Array:
         import pyarrow as pa
 
         writer = self._writer(schema_id)
         if writer.problem:
-            for row in rows:
-                errors[row] = writer.problem
+            errors |= dict.fromkeys(rows.tolist(), writer.problem)
             return pa.nulls(len(rows), self.type)
         if writer.step is not None:
             values = decode(batch, writer.step)
-            for row in rows[batch.bad]:
-                errors[row] = f"The bytes are no record of schema {schema_id}."
+            errors |= dict.fromkeys(rows[batch.bad].tolist(), f"The bytes are no record of schema {schema_id}.")
             return values
         assert writer.row_reader is not None
         values, problems = writer.row_reader.read(batch)
         for at, problem in problems.items():
-            errors[rows[at]] = problem
+            errors[int(rows[at])] = problem
         return values
 
     def _writer(self, schema_id: int) -> Writer:
