@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,9 +16,10 @@ from hypothesis import strategies as st
 
 from ottla.schemas.avro import parse
 from ottla.schemas.framing import prefix
-from ottla.spark.avro import Encoder
 from ottla.spark.avro_columns import plan
 from ottla.spark.avro_decoder import Decoded, Decoder
+from ottla.spark.avro_encoder import Encoder, Unwritable
+from ottla.spark.avro_encoder import plan as encoding_plan
 from ottla.spark.avro_types import NoColumn, arrow_type
 from ottla.spark.registry import FoundSchema, RegistryClient, RegistrySettings, UnknownSchema
 
@@ -282,10 +282,57 @@ def test_what_has_no_column_is_said() -> None:
         arrow_type(parse(json.dumps(record(field("next", ["null", "r"])))))
 
 
-def test_what_is_encoded_is_decoded() -> None:
-    values = pa.array(ROWS, arrow_type(parse(json.dumps(FLAT))))
-    encoded = Encoder(json.dumps(FLAT), 1).encode(values)
-    got = Decoder(parse(json.dumps(FLAT)), Shelf(FLAT)).decode(encoded)
+def test_flat_rows_are_encoded_as_fastavro_writes_them() -> None:
+    assert encoding_plan(parse(json.dumps(FLAT))) is not None
+    values = pa.array([None, *ROWS, None], arrow_type(parse(json.dumps(FLAT))))
+    encoded = Encoder(json.dumps(FLAT), 1).encode(values.slice(1, len(ROWS) + 1))
+    assert encoded.to_pylist() == [*(framed(1, FLAT, row) for row in ROWS), None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_and_rows_write_the_same(seed: int) -> None:
+    chance = random.Random(seed)
+    schema, _ = random_flat(chance)
+    fields: Any = schema["fields"]
+    rows = [{each["name"]: random_value(each["type"], chance) for each in fields} for _ in range(30)]
+    values = pa.array(rows, arrow_type(parse(json.dumps(schema))))
+    assert Encoder(json.dumps(schema), 7).encode(values).to_pylist() == [framed(7, schema, row) for row in rows]
+
+
+def test_what_needs_a_loop_is_encoded_row_by_row() -> None:
+    schema = record(
+        field("tags", {"type": "map", "values": {"type": "array", "items": "int"}}),
+        field("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+        field("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    )
+    assert encoding_plan(parse(json.dumps(schema))) is None
+    kind = arrow_type(parse(json.dumps(schema)))
+    values = pa.array([{"tags": [("k", [1, 2])], "price": Decimal("1.25"), "at": 1_500_000}, None], kind)
+    encoded = Encoder(json.dumps(schema), 1).encode(values)
+    got = Decoder(parse(json.dumps(schema)), Shelf(schema)).decode(encoded)
     assert not got.errors
     assert got.values.equals(values)
-    assert np.array_equal(got.schema_ids, np.full(len(ROWS), 1))
+    times = record(
+        field("at", {"type": "long", "logicalType": "timestamp-millis"}),
+        field("day", {"type": "int", "logicalType": "date"}),
+    )
+    assert encoding_plan(parse(json.dumps(times))) is not None
+    values = pa.array([{"at": -1_500_000, "day": 3}], arrow_type(parse(json.dumps(times))))
+    encoded = Encoder(json.dumps(times), 1).encode(values)
+    assert Decoder(parse(json.dumps(times)), Shelf(times)).decode(encoded).values.equals(values)
+
+
+@pytest.mark.parametrize(
+    ("schema", "row"),
+    [
+        (record(field("a", "int")), {"a": None}),
+        (record(field("a", "int")), {"b": 1}),
+        (record(field("a", "int")), {"a": 1 << 40}),
+        (record(field("a", {"type": "enum", "name": "e", "symbols": ["A"]})), {"a": "B"}),
+        (record(field("a", {"type": "fixed", "name": "x", "size": 3})), {"a": b"four"}),
+        (record(field("a", {"type": "array", "items": "int"})), {"a": None}),
+    ],
+)
+def test_a_row_that_the_schema_has_no_place_for_is_refused(schema: object, row: dict[str, object]) -> None:
+    with pytest.raises(Unwritable):
+        Encoder(json.dumps(schema), 1).encode(pa.array([row]))

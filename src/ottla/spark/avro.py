@@ -13,7 +13,6 @@ other with Confluent's API.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.client.settings import ClientSettings
 from ottla.schemas.avro import Schema, canonical_text, parse
-from ottla.schemas.framing import prefix
 from ottla.spark.avro_decoder import Decoded, Decoder
-from ottla.spark.avro_types import avro_of, plain_json, spark_type
+from ottla.spark.avro_encoder import Encoder
+from ottla.spark.avro_types import avro_of, spark_type
 from ottla.spark.registry import RegistrySettings, shared_registry
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ def to_confluent_avro(
     else:
         written = parse(schema)
         schema_id = client.register(subject, canonical_text(written))
-    text = json.dumps(plain_json(written))
+    text = canonical_text(written)
 
     def write(values: Iterator[pa.Array]) -> Iterator[pa.Array]:
         encoder = Encoder(text, schema_id)
@@ -241,32 +240,6 @@ def to_confluent_avro(
 def schema_of(struct: StructType, name: str = "Row") -> str:
     """The Avro schema of a DataFrame's `schema`, or of a struct column's type."""
     return json.dumps(avro_of(struct, name))
-
-
-class Encoder:
-    """Rows of one schema to framed bytes."""
-
-    def __init__(self, schema: str, schema_id: int) -> None:
-        import fastavro
-
-        self._schema = fastavro.parse_schema(json.loads(schema))
-        self._prefix = prefix(schema_id)
-
-    def encode(self, column: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
-        return pa.array(
-            [None if row is None else self._encode_row(row) for row in column.to_pylist(maps_as_pydicts="strict")],
-            pa.binary(),
-        )
-
-    def _encode_row(self, row: Any) -> bytes:
-        from fastavro import schemaless_writer
-
-        output = io.BytesIO()
-        output.write(self._prefix)
-        schemaless_writer(output, self._schema, row)
-        return output.getvalue()
 
 
 def _array_iterator_annotations(argument: str) -> dict[str, Any]:
