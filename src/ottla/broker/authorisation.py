@@ -63,10 +63,8 @@ class Asker:
     __slots__ = ("_authorizer", "_host", "_principal")
 
     def __init__(self, authorizer: Authorizer, connection: ClientConnection) -> None:
-        from ottla.broker.context import ANONYMOUS
-
         self._authorizer = authorizer
-        self._principal = ANONYMOUS
+        self._principal = connection.principal
         self._host = connection.peer[0]
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:

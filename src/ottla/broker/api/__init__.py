@@ -31,6 +31,7 @@ HANDLERS = {
     14: "sync_group",
     15: "describe_groups",
     16: "list_groups",
+    17: "sasl_handshake",
     18: "api_versions",
     19: "forwarded",  # CreateTopics
     20: "forwarded",  # DeleteTopics
@@ -48,6 +49,7 @@ HANDLERS = {
     32: "describe_configs",
     33: "alter_configs",
     35: "describe_log_dirs",
+    36: "sasl_authenticate",
     37: "forwarded",  # CreatePartitions
     42: "delete_groups",
     43: "forwarded",  # ElectLeaders
@@ -79,6 +81,7 @@ HANDLERS = {
 
 CONTROLLER_HANDLERS = {
     1: "raft_fetch",
+    17: "sasl_handshake",
     18: "api_versions",
     19: "on_controller",  # CreateTopics
     20: "on_controller",  # DeleteTopics
@@ -87,6 +90,7 @@ CONTROLLER_HANDLERS = {
     31: "on_controller",  # DeleteAcls
     32: "describe_configs",
     33: "on_controller",  # AlterConfigs
+    36: "sasl_authenticate",
     37: "on_controller",  # CreatePartitions
     43: "on_controller",  # ElectLeaders
     44: "incremental_alter_configs",
