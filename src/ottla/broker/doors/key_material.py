@@ -97,7 +97,7 @@ def _read(disk: Disk, key: str, path: str) -> str:
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    """The PEM blocks of `text`, by kind. Values of properties may have lost their line ends; here they get them back."""
+    """The PEM blocks of `text`, by kind. Values of properties may have lost their line ends; they get them back."""
     found: list[tuple[str, str]] = []
     for block in _BLOCK.finditer(text):
         kind, body = block[1], block[2]
