@@ -40,7 +40,8 @@ class Stage:
                 session.on_handshake(command.words[0], command.integer("version", 1))
                 came = []
             elif command.name == "token":
-                outcome = session.on_token(command.words[0].replace("|", "\0").encode(), now_ms)
+                token = command.words[0] if command.words else "n,,n=ann,r=x"
+                outcome = session.on_token(token.replace("|", "\0").encode(), now_ms)
                 came = ["challenge" if isinstance(outcome, Challenge) else f"authenticated: {outcome.user}"]
                 if session.expires_ms is not None:
                     came.append(f"until {session.expires_ms}")

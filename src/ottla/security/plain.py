@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ottla.security.sasl import PLAIN, Authenticated, AuthenticationFailed
 
+_PARTS_COUNTED_MAX = 4
 _NOBODY = "\0"
 """Compared with where the user is unknown: no password can be this, since NUL separates."""
 
@@ -26,7 +27,8 @@ class PlainServer:
         except UnicodeDecodeError:
             raise AuthenticationFailed("the token is not UTF-8") from None
         if len(parts) != 3:
-            raise AuthenticationFailed(f"there are {len(parts)} parts where there should be three")
+            counted = min(len(parts), _PARTS_COUNTED_MAX)
+            raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {counted}", tell=True)
         authorization_id, user, password = parts
         if not user:
             raise AuthenticationFailed("Authentication failed: username not specified", tell=True)

@@ -39,6 +39,7 @@ class SaslSession:
         self.step = Step.GREETING
         self._server: ServerMechanism | None = None
         self.mechanism = ""
+        self._other_mechanism = ""
         self.proved: Authenticated | None = None
         self.expires_ms: int | None = None
         """When the session ends, by the wall clock, unless the client authenticates again."""
@@ -61,14 +62,16 @@ class SaslSession:
         return True
 
     def on_handshake(self, mechanism: str, version: int) -> None:
-        """Raises `AuthenticationFailed` where the mechanism is not offered, or not the one of before."""
+        """Raises `AuthenticationFailed` where the mechanism is not offered. That it is not the one of before is said
+        when the token has come, as in Kafka."""
         make = self._mechanisms.get(mechanism)
         if make is None:
             raise AuthenticationFailed(f"Unsupported SASL mechanism {mechanism}")
         if self.is_again and mechanism != self.mechanism:
-            raise AuthenticationFailed("the mechanism is not the one of the first authentication")
-        self.mechanism = mechanism
-        self._server = make()
+            self._other_mechanism = mechanism
+        else:
+            self.mechanism = mechanism
+            self._server = make()
         self.step = Step.RAW_TOKEN if version == 0 else Step.TOKEN
 
     def may_begin_again(self, now_ms: int) -> bool:
@@ -83,6 +86,12 @@ class SaslSession:
 
     def on_token(self, token: bytes, now_ms: int) -> Challenge | Authenticated:
         """Raises `AuthenticationFailed`."""
+        if self._other_mechanism:
+            raise AuthenticationFailed(
+                f"SASL mechanism '{self._other_mechanism}' requested by client is not supported for re-authentication "
+                f"of mechanism '{self.mechanism}'",
+                tell=True,
+            )
         assert self._server is not None
         outcome = self._server.evaluate(token, now_ms)
         if isinstance(outcome, Challenge):
