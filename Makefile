@@ -22,7 +22,7 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/ottla/*/_native
 	@echo "setting up $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt pip setuptools
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt --no-build-isolation --group dev --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt --no-build-isolation --group dev --editable '.[web,spark,oauth]'
 	@touch $@
 
 format: $(READY)
