@@ -26,6 +26,8 @@ from tests.certificates import Authority, Issued
 from tests.node_process import running_node
 from tests.tokens import Provider
 
+pytestmark = pytest.mark.slow
+
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_ann=secret;"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 RECORD = b"x" * 100_000
@@ -214,7 +216,7 @@ for settings in json.loads(sys.argv[1]):
     if "token" in settings:
         settings["sasl_oauth_token_provider"] = Token(settings.pop("token"))
     try:
-        KafkaProducer(**settings, bootstrap_timeout_ms=1000)
+        KafkaProducer(**settings, bootstrap_timeout_ms=500)
     except (KafkaError, ssl.SSLError):
         print("refused")
     else:
