@@ -57,6 +57,10 @@ BROKER_RIGHTS: dict[int, Right] = {
     35: _DESCRIBE,  # DescribeLogDirs
     36: Asked.NEVER,  # SaslAuthenticate
     37: Asked.BY_CONTROLLER,  # CreatePartitions
+    38: Asked.BY_HANDLER,  # CreateDelegationToken
+    39: Asked.BY_HANDLER,  # RenewDelegationToken
+    40: Asked.BY_HANDLER,  # ExpireDelegationToken
+    41: Asked.BY_HANDLER,  # DescribeDelegationToken
     42: Asked.BY_HANDLER,  # DeleteGroups
     43: Asked.BY_CONTROLLER,  # ElectLeaders
     44: Asked.BY_HANDLER,  # IncrementalAlterConfigs: of loggers, which are this node's own
@@ -97,6 +101,10 @@ CONTROLLER_RIGHTS: dict[int, Right] = {
     33: Asked.BY_HANDLER,  # AlterConfigs
     36: Asked.NEVER,  # SaslAuthenticate
     37: Asked.BY_HANDLER,  # CreatePartitions
+    38: Asked.BY_HANDLER,  # CreateDelegationToken
+    39: Asked.BY_HANDLER,  # RenewDelegationToken
+    40: Asked.BY_HANDLER,  # ExpireDelegationToken
+    41: Asked.BY_HANDLER,  # DescribeDelegationToken
     43: _ALTER,  # ElectLeaders
     44: Asked.BY_HANDLER,  # IncrementalAlterConfigs
     45: _ALTER,  # AlterPartitionReassignments

@@ -51,6 +51,10 @@ HANDLERS = {
     35: "describe_log_dirs",
     36: "sasl_authenticate",
     37: "forwarded",  # CreatePartitions
+    38: "create_delegation_token",
+    39: "change_delegation_token",  # RenewDelegationToken
+    40: "change_delegation_token",  # ExpireDelegationToken
+    41: "describe_delegation_token",
     42: "delete_groups",
     43: "forwarded",  # ElectLeaders
     44: "incremental_alter_configs",
@@ -92,6 +96,10 @@ CONTROLLER_HANDLERS = {
     33: "on_controller",  # AlterConfigs
     36: "sasl_authenticate",
     37: "on_controller",  # CreatePartitions
+    38: "create_delegation_token",
+    39: "change_delegation_token",  # RenewDelegationToken
+    40: "change_delegation_token",  # ExpireDelegationToken
+    41: "describe_delegation_token",
     43: "on_controller",  # ElectLeaders
     44: "incremental_alter_configs",
     45: "on_controller",  # AlterPartitionReassignments
