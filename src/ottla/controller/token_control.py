@@ -131,8 +131,7 @@ class TokenControl:
             token = self._find(bytes(request.hmac), requester)
             if request.expiry_time_period_ms < 0:
                 return Generated([_removed(token)], ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
-            # A token past its expiry, but not past all renewal, can be given another, as in Kafka.
-            if token.max_timestamp < now_ms:
+            if _is_expired(token, now_ms):
                 raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         except KafkaError as error:
             return Generated([], ExpireDelegationTokenResponse(error_code=error.code))
@@ -157,7 +156,8 @@ class TokenControl:
         secret = self._secret()
         for token in self._state.image.delegation_tokens.values():
             if hmac.compare_digest(token_hmac(token.token_id, secret), secret_hmac):
-                if not concerns(token, requester.principal):
+                # Not by whoever had it made for somebody else.
+                if requester.principal not in (token.owner, *token.renewers):
                     raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
                 return token
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
