@@ -13,7 +13,7 @@ from ottla.spark.options import SourceOptions
 BASE = {"kafka.bootstrap.servers": "one:9092", "subscribe": "orders"}
 
 
-def parse(streaming: bool = False, **more: str) -> SourceOptions:
+def parse(*, streaming: bool = False, **more: str) -> SourceOptions:
     return SourceOptions.parse(
         BASE | {key.replace("__", "."): value for key, value in more.items()}, streaming=streaming
     )
@@ -99,7 +99,7 @@ def test_a_delay_is_a_number_and_a_unit(text: str, ms: int) -> None:
 )
 def test_what_cannot_be_obeyed_is_said_in_a_sentence(more: dict[str, str], sentence: str) -> None:
     with pytest.raises(SourceError) as raised:
-        parse(**more)
+        parse(streaming=False, **more)
     assert str(raised.value).startswith(sentence)
 
 

@@ -17,8 +17,8 @@ from ottla.spark.offsets import SourceError
 from ottla.spark.options import SourceOptions
 from ottla.spark.source import BatchReader
 from ottla.spark.stream import StreamReader
-from tests.node_process import NodeProcess, running_node
-from tests.spark.conftest import NewTopic
+from tests.node_process import running_node
+from tests.spark.conftest import Broker, NewTopic
 
 T0 = int(time.time() * 1000) - 3_600_000
 """Young enough that retention leaves the records alone."""
@@ -27,7 +27,7 @@ T0 = int(time.time() * 1000) - 3_600_000
 class Stage:
     """A topic to write to, and readers of it."""
 
-    def __init__(self, node: NodeProcess, topic: str) -> None:
+    def __init__(self, node: Broker, topic: str) -> None:
         self.topic = topic
         self._node = node
         self.producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0})
@@ -75,7 +75,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(node: NodeProcess, topic: str) -> Stage:
+def stage(node: Broker, topic: str) -> Stage:
     return Stage(node, topic)
 
 
@@ -202,7 +202,7 @@ def test_headers_come_when_asked_for(stage: Stage, new_topic: NewTopic) -> None:
 
 
 def test_aborted_records_are_hidden_from_those_who_read_committed(
-    stage: Stage, new_topic: NewTopic, node: NodeProcess
+    stage: Stage, new_topic: NewTopic, node: Broker
 ) -> None:
     name = new_topic()
     for number, commit in enumerate((True, False, True)):
@@ -216,7 +216,7 @@ def test_aborted_records_are_hidden_from_those_who_read_committed(
     assert numbers(stage.batch()) == [0, 1, 2]
 
 
-def test_an_open_transaction_ends_what_is_committed(stage: Stage, new_topic: NewTopic, node: NodeProcess) -> None:
+def test_an_open_transaction_ends_what_is_committed(stage: Stage, new_topic: NewTopic, node: Broker) -> None:
     name = new_topic()
     stage.write(1)
     producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": name})
@@ -250,6 +250,10 @@ def test_a_topic_deleted_after_planning_is_data_loss(stage: Stage, new_topic: Ne
     with pytest.raises(SourceError, match=f"The topic {name} was deleted while offsets 0 to 3 of partition 0"):
         list(reader.read(planned[0][1][0]))
     assert list(lenient.read(planned[1][1][0])) == []
+    new_topic()
+    stage.again().write(9)
+    with pytest.raises(SourceError, match=f"The topic {name} was deleted while offsets 0 to 3 of partition 0"):
+        list(reader.read(planned[0][1][0]))  # Another of the same name does not serve.
 
 
 def test_a_restart_of_the_node_is_waited_for(tmp_path: Path) -> None:
@@ -407,18 +411,26 @@ def test_the_checkpoint_of_another_query_is_refused(stage: Stage, new_topic: New
 
 
 @pytest.fixture
-def committed(stage: Stage, node: NodeProcess) -> Iterator[Callable[[str], int]]:
+def committed(stage: Stage, node: Broker) -> Iterator[Callable[[str], int]]:
     """The offset that a group has committed in the test's topic."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumers: list[Consumer] = []
 
     def ask(group: str) -> int:
         consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": group})
         consumers.append(consumer)
-        (found,) = consumer.committed([TopicPartition(stage.topic, 0)], timeout=60)
-        offset: int = found.offset
-        return offset
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                (found,) = consumer.committed([TopicPartition(stage.topic, 0)], timeout=60)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)  # The topic of the groups may be new: its leader takes up its work.
+            else:
+                offset: int = found.offset
+                return offset
 
     yield ask
     for consumer in consumers:
@@ -441,7 +453,7 @@ def test_progress_is_committed_as_soon_as_it_is_known(
 
 
 def test_a_group_that_is_in_use_does_not_stop_the_query(
-    stage: Stage, new_topic: NewTopic, node: NodeProcess, caplog: pytest.LogCaptureFixture
+    stage: Stage, new_topic: NewTopic, node: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     from confluent_kafka import Consumer
 

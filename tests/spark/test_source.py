@@ -13,12 +13,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
-from tests.node_process import NodeProcess
-from tests.spark.conftest import NewTopic
+from tests.spark.conftest import Broker, NewTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +28,7 @@ TIMEOUT_S = 120
 
 
 @pytest.fixture
-def write(node: NodeProcess, topic: str) -> Callable[..., None]:
+def write(node: Broker, topic: str) -> Callable[..., None]:
     """Writes numbers, a second apart."""
 
     def produce(*numbers: int, partition: int = 0) -> None:
@@ -45,7 +44,7 @@ def write(node: NodeProcess, topic: str) -> Callable[..., None]:
 
 
 @pytest.fixture
-def batch(spark: SparkSession, node: NodeProcess, topic: str) -> Callable[..., DataFrame]:
+def batch(spark: SparkSession, node: Broker, topic: str) -> Callable[..., DataFrame]:
     def read(**options: str) -> DataFrame:
         reader = spark.read.format("ottla").option("kafka.bootstrap.servers", node.bootstrap)
         return reader.option("subscribe", topic).options(**options).load()
@@ -54,7 +53,7 @@ def batch(spark: SparkSession, node: NodeProcess, topic: str) -> Callable[..., D
 
 
 @pytest.fixture
-def stream(spark: SparkSession, node: NodeProcess, topic: str) -> Callable[..., DataFrame]:
+def stream(spark: SparkSession, node: Broker, topic: str) -> Callable[..., DataFrame]:
     def read(**options: str) -> DataFrame:
         reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", node.bootstrap)
         return reader.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
@@ -140,7 +139,7 @@ def test_available_now_reads_in_steps_resumes_and_shows_its_lag(
     new_topic: NewTopic,
     write: Callable[..., None],
     topic: str,
-    node: NodeProcess,
+    node: Broker,
     tmp_path: Path,
 ) -> None:
     new_topic()

@@ -91,8 +91,17 @@ class Dispatcher:
         self._services.replicas.wake_fetches()
 
     def start_request(
-        self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
+        self,
+        connection: ClientConnection,
+        buffer: bytearray,
+        view: memoryview,
+        start: int,
+        end: int,
+        metered: bool = False,
     ) -> Reply:
+        quotas = self._services.quotas
+        if quotas is not None and not metered and not self._on_controller:
+            return quotas.meter(self, connection, buffer, view, start, end)
         if connection.opening_size:
             found = find_opening(buffer, start, end, connection.opening_size, self._openings)
             if found is not None:

@@ -163,6 +163,11 @@ class BlockingClient:
         self._topics.update(found)
         return found
 
+    def nodes(self) -> list[int]:
+        """The ids of the brokers that the cluster has now."""
+        self.topics(["__consumer_offsets"])  # Any topic would do: the answer lists the brokers.
+        return sorted(self._nodes)
+
     def topic(self, name: str) -> TopicInfo:
         """The topic as it was last heard of, or as it is now. Raises `KafkaError` if it does not exist."""
         known = self._topics.get(name) or self.topics([name]).get(name)
@@ -272,7 +277,7 @@ class BlockingClient:
 
     def _address_of(self, node_id: int) -> tuple[str, int]:
         if node_id not in self._nodes:
-            self.topics(["__consumer_offsets"])  # Any topic would do: the answer lists the brokers.
+            self.nodes()
         try:
             return self._nodes[node_id]
         except KeyError:

@@ -53,6 +53,7 @@ BROKER_RIGHTS: dict[int, Right] = {
     31: Asked.BY_CONTROLLER,  # DeleteAcls
     32: Asked.BY_HANDLER,  # DescribeConfigs
     33: Asked.BY_CONTROLLER,  # AlterConfigs
+    34: _ALTER,  # AlterReplicaLogDirs
     35: _DESCRIBE,  # DescribeLogDirs
     37: Asked.BY_CONTROLLER,  # CreatePartitions
     42: Asked.BY_HANDLER,  # DeleteGroups

@@ -13,6 +13,7 @@ from collections import defaultdict
 from ottla.client.blocking import CoordinatorKind, Pending
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
+from ottla.runtime.blocking import pause
 from ottla.spark.cluster import Cluster
 from ottla.spark.offsets import StreamOffset
 from ottla.wire.messages.offset_commit_request import (
@@ -24,7 +25,8 @@ from ottla.wire.messages.offset_commit_response import OffsetCommitResponse
 
 _LOG = logging.getLogger(__name__)
 
-_LAST_TRIES = 3
+_LAST_TRIES = 10
+_BETWEEN_TRIES_S = 0.2
 _PATIENCE_MS = 5_000
 """What a micro-batch waits at most for a coordinator; the next one tries again."""
 
@@ -53,6 +55,9 @@ class GroupProgress:
         for _ in range(_LAST_TRIES):
             if self._pending is not None:
                 self._hear()
+            if self._refused or self._done == self._told:
+                return
+            pause(_BETWEEN_TRIES_S)
             self._say()
 
     def _say(self) -> None:

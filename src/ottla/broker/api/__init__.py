@@ -47,6 +47,7 @@ HANDLERS = {
     31: "forwarded",  # DeleteAcls
     32: "describe_configs",
     33: "alter_configs",
+    34: "alter_replica_log_dirs",
     35: "describe_log_dirs",
     37: "forwarded",  # CreatePartitions
     42: "delete_groups",
