@@ -14,7 +14,6 @@ from ottla.schemas import avro
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.compatibility import incompatibilities
 
-
 JSON_LEVELS_MAX = 200
 
 
