@@ -122,6 +122,15 @@ def format_(
     feature: Annotated[
         list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="The level of one feature.")
     ] = None,
+    add_scram: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-scram",
+            "-S",
+            metavar="SCRAM-SHA-256=[name=USER,password=PASSWORD]",
+            help="A user that the cluster knows from the beginning.",
+        ),
+    ] = None,
     settings: Settings = None,
 ) -> None:
     """Prepare a node's directories, as kafka-storage does: cluster id, directory ids, bootstrap metadata."""
@@ -136,6 +145,7 @@ def format_(
         ignore_formatted=ignore_formatted,
         release_version=release_version,
         features=feature or [],
+        add_scram=add_scram or [],
         settings=settings or [],
     )
 
