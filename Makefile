@@ -11,7 +11,7 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test long sim oracle chaos bench bench-cluster bench-groups bench-compaction run messages clean
+.PHONY: check setup format lint types layers fast test spark long sim oracle chaos bench bench-cluster bench-groups bench-compaction bench-hostile fuzz run messages clean
 
 check: format lint types layers fast
 
@@ -40,13 +40,18 @@ layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
 fast: $(READY)
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not long and not oracle"
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not long and not oracle and not spark"
 
 test: $(READY) lint types layers
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not oracle and not long"
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not oracle and not long and not spark"
+	@$(BIN)/pytest -q -m "spark and not oracle and not long"
 	@OTTLA_PURE=1 $(BIN)/pytest -q -n $(WORKERS) -m "not oracle and not slow and not long" $(USES_NATIVE)
 	@$(BIN)/ottla sim --seeds 0-69 --mode safety --jobs $(WORKERS)
 	@$(BIN)/ottla sim --seeds 0-39 --mode liveness --jobs $(WORKERS)
+
+# Real Spark against real nodes; one session for all of it, which uses all cores by itself.
+spark: $(READY)
+	@$(BIN)/pytest -q -m "spark and not oracle and not long"
 
 # Minutes of what `make test` and `make oracle` do in seconds: many more seeds and histories, and every historic bug put
 # back and caught. Needs Java and Maven.
@@ -77,6 +82,14 @@ bench-groups: $(READY)
 # What a producer feels while its node compacts 1 GiB.
 bench-compaction: $(READY)
 	@$(BIN)/python -m benchmarks.compaction --check
+
+# A million hostile requests, ten thousand connections, and what a well-behaved client feels meanwhile.
+bench-hostile: $(READY)
+	@$(BIN)/python -m benchmarks.hostile --check
+
+# Look for bytes that a decoder does not survive: `make fuzz FUZZ="--seconds 3600 request response"`.
+fuzz: $(READY)
+	@$(BIN)/python -m tools.fuzz $(FUZZ)
 
 run: $(READY)
 	@$(BIN)/ottla up

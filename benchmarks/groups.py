@@ -6,7 +6,6 @@ Both sides have `group.initial.rebalance.delay.ms=0`; the rest are what `ottla u
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import shlex
 import sys
@@ -21,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
+from ottla.runtime.system import run as run_on_loop
 from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
 from tests.oracle.apache_kafka import KafkaTools, OracleTimeout, OracleUnavailable
@@ -120,7 +120,7 @@ def _classic_rebalance(side: Side, topic: str) -> Sample:
         finally:
             members.close()
 
-    return Sample(values=(asyncio.run(run()),))
+    return Sample(values=(run_on_loop(run()),))
 
 
 def _consumer_rebalance(side: Side, topic: str) -> Sample:
@@ -131,7 +131,7 @@ def _consumer_rebalance(side: Side, topic: str) -> Sample:
         finally:
             members.close()
 
-    return Sample(values=(asyncio.run(run()),))
+    return Sample(values=(run_on_loop(run()),))
 
 
 # Offsets.

@@ -59,6 +59,7 @@ def test_a_module_keeps_the_rules_of_its_room(path: Path) -> None:
         assert not imported(tree) & MACHINE_MODULES, f"{room} is pure"
     if room not in ("runtime", "cli", "broker", "testing", "sim", "console"):
         assert not imported(tree) & {"socket", "select", "threading", "subprocess"}, "only runtime touches the machine"
+    assert not imported(tree) & {"pickle", "shelve", "marshal"}, "bytes that name code to run are not read"
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
 
 

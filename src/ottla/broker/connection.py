@@ -13,13 +13,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.buffers import ReceiveBuffers
-from ottla.broker.context import ANONYMOUS
 from ottla.broker.http_responder import HEAD_BYTES_MAX, LEAST_LENGTH, REQUEST_LENGTHS, HttpResponder, speaks_http
 from ottla.broker.limits import FLUSH_BYTES_MIN, REQUEST_BYTES_MAX, TURN_SECONDS_MAX
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import Malformed
+from ottla.model import ANONYMOUS
 from ottla.runtime import Connection, FileSpan
-from ottla.runtime.timers import Timer
+from ottla.runtime.timers import Timer, TimerWheel
 
 if TYPE_CHECKING:
     from ottla.broker.doors.authentication import Authentication
@@ -103,6 +103,8 @@ class ClientConnection:
         "_http",
         "_http_timer",
         "_listener",
+        "_mute_timer",
+        "_muted_until_ms",
         "_out_of_memory",
         "_outgoing",
         "_paused",
@@ -154,6 +156,8 @@ class ClientConnection:
         self._out_of_memory = False
         self._yielded = False
         self._held = False
+        self._mute_timer: Timer | None = None
+        self._muted_until_ms = 0.0
         self._closed = False
         self._closing_timer: Timer | None = None
         self.gate: Gate | None = None
@@ -224,7 +228,7 @@ class ClientConnection:
             self._resume()
 
     def connection_lost(self) -> None:
-        for timer in (self._http_timer, self._closing_timer):
+        for timer in (self._http_timer, self._closing_timer, self._mute_timer):
             if timer is not None:
                 timer.cancel()
         if not self._closed:
@@ -256,6 +260,26 @@ class ClientConnection:
 
     def release(self) -> None:
         self._held = False
+        self._resume()
+
+    def mute(self, timers: TimerWheel, wait_ms: float) -> None:
+        """Read nothing and start nothing for so long: the peer has to wait. What is under way is answered. Of several
+        such times the one that ends last counts."""
+        until_ms = timers.now_ms() + wait_ms
+        if self._closed or until_ms <= self._muted_until_ms:
+            return
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        self._muted_until_ms = until_ms
+        self._mute_timer = timers.after(wait_ms, self._unmute)
+        self._pause()
+
+    @property
+    def is_muted(self) -> bool:
+        return self._mute_timer is not None
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
         self._resume()
 
     # Requests.
@@ -491,6 +515,7 @@ class ClientConnection:
             and not self._out_of_memory
             and not self._yielded
             and not self._held
+            and self._mute_timer is None
             and len(self._waiting) < IN_FLIGHT_MAX // 2
         ):
             self._paused = False

@@ -98,10 +98,19 @@ class Dispatcher:
         self._services.replicas.wake_fetches()
 
     def start_request(
-        self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int
+        self,
+        connection: ClientConnection,
+        buffer: bytearray,
+        view: memoryview,
+        start: int,
+        end: int,
+        metered: bool = False,
     ) -> Reply:
         if connection.gate is not None:
             return connection.gate.start_request(bytes(view[start:end]))
+        quotas = self._services.quotas
+        if quotas is not None and not metered and not self._on_controller:
+            return quotas.meter(self, connection, buffer, view, start, end)
         if connection.opening_size:
             found = find_opening(buffer, start, end, connection.opening_size, self._openings)
             if found is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.broker.context import ANONYMOUS, Context
+from ottla.broker.context import Context
+from ottla.model import ANONYMOUS
 
 
 def may_ask_for_tokens(context: Context) -> bool:

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def run_node(properties: Path, settings: list[str], log_level: str) -> None:
-    configure_logging(log_level)
+    configure_logging(log_level, audited=True)
     config = build_config({**read_properties(properties), **parse_settings(settings)})
     for warning in config.warnings():
         _log.warning("%s", warning)

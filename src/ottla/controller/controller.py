@@ -237,12 +237,12 @@ class Controller:
     def delete_topics(
         self, request: DeleteTopicsRequest, now_ms: int, requester: Requester = ANYBODY
     ) -> Generated[DeleteTopicsResponse]:
-        return self._topics.delete_topics(request)
+        return self._topics.delete_topics(request, requester)
 
     def create_partitions(
         self, request: CreatePartitionsRequest, now_ms: int, requester: Requester = ANYBODY
     ) -> Generated[CreatePartitionsResponse]:
-        return self._topics.create_partitions(request)
+        return self._topics.create_partitions(request, requester)
 
     def alter_partition(
         self, request: AlterPartitionRequest, now_ms: int, requester: Requester = ANYBODY
