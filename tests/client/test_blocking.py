@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from ottla.wire.messages.sasl_authenticate_request import SaslAuthenticateReques
 from ottla.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from ottla.wire.messages.sasl_handshake_request import SaslHandshakeRequest
 from ottla.wire.messages.sasl_handshake_response import SaslHandshakeResponse
+from tests.client.certificates import self_signed
 from tests.client.scripted_server import Handler, ScriptedServer
 from tests.node_process import NodeProcess, running_node
 
@@ -259,15 +259,7 @@ def test_a_mechanism_that_is_not_offered_is_said() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that signs itself, and its key, in one file."""
-    directory = tmp_path_factory.mktemp("tls")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-keyout", str(directory / "key.pem"), "-out", str(directory / "certificate.pem")]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    whole = directory / "whole.pem"
-    whole.write_text((directory / "certificate.pem").read_text() + (directory / "key.pem").read_text())
-    return whole
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 def serve_tls(server: ScriptedServer, certificate: Path) -> None:

@@ -53,6 +53,7 @@ def test_scram_by_delegation_token() -> None:
     sasl = ClientSettings.parse(SERVERS | options).sasl
     assert sasl is not None
     assert (sasl.mechanism, sasl.username, sasl.by_delegation_token) == ("SCRAM-SHA-512", "id", True)
+    assert "hmac" not in repr(sasl)  # Settings are printed; secrets are not.
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from ottla.spark import session
+from ottla.spark.crash_points import VARIABLE
 from tests.node_process import running_node
 from tests.oracle.apache_kafka import ApacheKafka, KafkaTools
 
@@ -30,7 +31,16 @@ class Broker(Protocol):
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def crash_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file that does not exist. Whoever writes the name of a step there has one of Spark's processes die at it."""
+    plan = tmp_path_factory.mktemp("crashes") / "plan"
+    os.environ[VARIABLE] = f"@{plan}"  # Spark's processes have the environment that they were started with.
+    yield plan
+    del os.environ[VARIABLE]
+
+
+@pytest.fixture(scope="session")
+def spark(crash_plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with local_session(tmp_path_factory.mktemp("warehouse")) as running:
         yield running
 

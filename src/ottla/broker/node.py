@@ -235,9 +235,9 @@ class Node:
         services.transactions.on_unloaded = markers.on_unloaded
         self._verification = services.verification = TransactionVerification(services, peers, services.add_to_txn)
         control.add_publisher(MetadataPublisher(services).on_metadata)
+        control.add_publisher(services.client_quotas.on_metadata)
         if services.doors is not None:
             control.add_publisher(services.doors.credentials.on_metadata)
-        control.add_publisher(services.client_quotas.on_metadata)
         control.add_publisher(services.groups.on_metadata)
         control.add_publisher(services.transactions.on_metadata)
         control.add_publisher(markers.on_metadata)

@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Protocol
 
@@ -34,7 +34,7 @@ class Credentials:
 
     mechanism: str
     username: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     by_delegation_token: bool = False
     """Username and password are a delegation token's id and HMAC (KIP-48)."""
     token_provider: str = ""

@@ -12,7 +12,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class TlsSettings:
     """The client's own chain, with its key in the same file unless `key_file` names another."""
     key_file: str | None = None
     certificate_text: str | None = None
-    key_text: str | None = None
-    key_password: str | None = None
+    key_text: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
     verify_certificate: bool = True
     verify_host: bool = True
     ciphers: str | None = None

@@ -1,8 +1,9 @@
 """Where tests kill the sink: every step of a write has a name, and the process can be told to end at one of them.
 
-`OTTLA_SINK_CRASH=step` ends the process, as if the machine had lost it, when that step is reached;
-`OTTLA_SINK_CRASH=step@file` does so once, in the first process to create the file; `step@file!` ends the whole session,
-Spark's driver with all its processes. Read here and nowhere else.
+`OTTLA_SINK_CRASH=step` ends every process that reaches the step, as if the machine had lost it.
+`OTTLA_SINK_CRASH=@file` does it once: the file, when there is one, names the step, and the first process to reach it
+takes the file away and dies; if the name ends with "!", so does all of its session, Spark's driver with its processes.
+Read here and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 VARIABLE = "OTTLA_SINK_CRASH"
 
@@ -18,15 +20,17 @@ def reached(step: str) -> None:
     wanted = os.environ.get(VARIABLE)
     if wanted is None:
         return
-    name, _, marker = wanted.partition("@")
-    if name != step:
-        return
-    if marker:
+    if wanted.startswith("@"):
+        plan = Path(wanted[1:])
         try:
-            os.close(os.open(marker.removesuffix("!"), os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return
-    if marker.endswith("!"):
+            wanted = plan.read_text()
+            if wanted.rstrip("!") == step:
+                plan.unlink()
+        except FileNotFoundError:
+            return  # No plan, or another process was quicker.
+    if wanted.rstrip("!") != step:
+        return
+    if wanted.endswith("!"):
         _end_session()
     os.kill(os.getpid(), signal.SIGKILL)
 

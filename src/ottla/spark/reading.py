@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.client.blocking import Pending
 from ottla.client.peer import PeerLost
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.model import ZERO_UUID
 from ottla.records.arrow import Aborted, FetchedBatches
 from ottla.runtime.blocking import monotonic_s, pause
@@ -55,7 +55,7 @@ class _RangeReader:
                 answer = self._fetch()
                 if answer is None:
                     continue
-                fetched = FetchedBatches(answer.records or b"")
+                fetched = self._batches(answer)
                 position, next_offset = self._position, fetched.next_offset
                 if next_offset is None or next_offset <= position:
                     self._wait_for("no record came")
@@ -77,6 +77,14 @@ class _RangeReader:
             if self._pending is not None:
                 # Nobody will read the answer, and the connection cannot be used before it is read.
                 self._pending.connection.close()
+
+    def _batches(self, answer: PartitionData) -> FetchedBatches:
+        try:
+            return FetchedBatches(answer.records or b"")
+        except Malformed as error:
+            raise SourceError(
+                f"What {self._name} has at offset {self._position} is no record batch: {error}."
+            ) from error
 
     def _start(self) -> None:
         """Sends the next fetch if it can be sent; if not, `_fetch` will hear why."""

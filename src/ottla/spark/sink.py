@@ -110,7 +110,7 @@ def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]
 def _check(schema: StructType, options: SinkOptions) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    check_schema(to_arrow_schema(schema), options.topic)
+    check_schema(to_arrow_schema(schema, timezone="UTC"), options.topic)
 
 
 def _context() -> TaskContext:

@@ -23,7 +23,7 @@ from ottla.spark.versions import check_versions
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceStreamReader, Filter
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
 SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
@@ -50,6 +50,20 @@ class OttlaDataSource(DataSource):
         from ottla.spark.stream import StreamReader
 
         return StreamReader(SourceOptions.parse(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ottla.spark.sink import BatchWriter
+        from ottla.spark.sink_options import SinkOptions
+
+        check_versions()
+        return BatchWriter(SinkOptions.parse(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from ottla.spark.sink import StreamWriter
+        from ottla.spark.sink_options import SinkOptions
+
+        check_versions()
+        return StreamWriter(SinkOptions.parse(self.options), schema, overwrite)
 
 
 def _filters_are_pushed() -> bool:

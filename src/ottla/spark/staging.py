@@ -75,10 +75,10 @@ _own_ids: dict[tuple[int, str], list[_OwnId]] = {}
 
 
 def _take_id(opened: OpenSink) -> str:
-    """A transactional id of this process that it has not used under this claim."""
+    """A transactional id of this process that it has not used under this claim, nor under a later one."""
     own = _own_ids.setdefault((os.getpid(), opened.sink), [])
     for index, (name, claim) in enumerate(own):
-        if claim != opened.claim:
+        if opened.claim.follows(claim):
             own[index] = _OwnId(name, opened.claim)
             return name
     name = f"{task_prefix(opened.sink)}{uuid4().hex}"

@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._ends(self._refresh(must_exist=True))
+        self._target = self._ends(self._refresh(must_exist=False))
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Said:
         begun = StreamOffset.from_json(start)

@@ -40,6 +40,10 @@ class Claim(NamedTuple):
     producer_id: int
     producer_epoch: int
 
+    def follows(self, other: Claim) -> bool:
+        """Is it certainly the later one? Epochs rise; when they run out there is another id, and no telling."""
+        return self.producer_id == other.producer_id and self.producer_epoch > other.producer_epoch
+
 
 class Staged(NamedTuple):
     """A transaction that a task has left open, with everything it was to write."""
@@ -157,8 +161,8 @@ def lost_sentence(decision: Decision, lost: Sequence[Staged]) -> str:
     return (
         f"Batch {decision.batch_id} of the sink {decision.sink} was decided, but {len(lost)} of its "
         f"{len(decision.staged)} transactions had timed out before they could be committed ({names}{more}): their rows "
-        f"are not in the topic, the others' are. Raise kafka.transaction.timeout.ms, and set failOnLostTransaction=false "
-        f"for one run to go on without them."
+        f"are not in the topic, the others' are. Raise kafka.transaction.timeout.ms, and set "
+        f"failOnLostTransaction=false for one run to go on without them."
     )
 
 

@@ -196,6 +196,7 @@ class Authentication:
         """Say it late, and hang up: whoever guesses passwords should not guess fast."""
         connection = self._connection
         _log.warning("authentication of %s:%d on listener %s failed: %s", *connection.peer, connection.listener, reason)
+        self._services.audit.login_failed(connection.peer[0], connection.listener, reason)
         self.close()
         connection.hold()
         deferred = Deferred()
