@@ -385,11 +385,12 @@ def main(given: Sequence[str]) -> int:
     facts = [
         "One node a side, with `group.initial.rebalance.delay.ms=0`; else as `ottla up` and Apache Kafka set "
         "themselves up (one partition of `__consumer_offsets` here, fifty there).",
-        "The first assignment is librdkafka's, from its first poll. On a warm node that is mostly its own pause: it "
-        "closes its first connection, and opens the next one to a broker 50 ms after the first at the earliest, on "
-        "either side (docs/groups.md). The line below has its requests without that, the best of five a run. The members of a rebalance are bare connections on "
-        "one event loop that join, sync and send heartbeats: a classic group of a hundred joins again as a whole (the "
-        "best of three such rounds a run); one of the new protocol begins with a hundred first heartbeats.",
+        "The first assignment is librdkafka's, from its first poll. On a warm node that is mostly its own pause, on "
+        "either side: it closes its first connection, and opens one to another broker no sooner than 50 ms later "
+        "(docs/groups.md). The line below has its requests without that, the best of five a run.",
+        "The members of a rebalance are bare connections on one event loop that join, sync and send heartbeats: a "
+        "classic group of a hundred joins again as a whole (the best of three such rounds a run); one of the new "
+        "protocol begins with a hundred first heartbeats.",
         "Offset commits are requests of one partition each, one in flight a consumer, each consumer in a group of its "
         "own. Transactions are librdkafka's, 100 B a record, one after another.",
     ]
