@@ -8,15 +8,17 @@ from typing import cast
 import pytest
 
 from ottla.broker import admin_rights
+from ottla.broker.audit import AuditLog
 from ottla.broker.authorisation import authorizer_of, call, first_authorizer
 from ottla.broker.connection import ClientConnection
-from ottla.broker.context import ANONYMOUS, Context
+from ottla.broker.context import Context
 from ottla.broker.services import Services
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from ottla.metadata.images import EMPTY_IMAGE
-from ottla.model import Uuid
+from ottla.model import ANONYMOUS, Uuid
+from ottla.runtime.clock import SystemClock
 from ottla.security.authorizer import Authorizer
 from ottla.security.rights import BROKER_RIGHTS, CONTROLLER_RIGHTS
 from ottla.wire.apis import APIS
@@ -40,7 +42,8 @@ def allow(operation: Operation, kind: ResourceType, name: str) -> Acl:
 
 
 def context(authorizer: Authorizer | None, api_key: int, version: int = 0, *, on_controller: bool = True) -> Context:
-    services = cast(Services, SimpleNamespace(authorizer=authorizer, image=EMPTY_IMAGE))
+    audit = AuditLog(SystemClock())
+    services = cast(Services, SimpleNamespace(authorizer=authorizer, image=EMPTY_IMAGE, quotas=None, audit=audit))
     connection = cast(ClientConnection, SimpleNamespace(peer=(HOST, 1234)))
     return Context(services, connection, "PLAINTEXT", on_controller, api_key, version, "test")
 

@@ -68,6 +68,7 @@ class Broker:
         self.controller = wire
         self.control = SimpleNamespace(is_active_controller=False)
         self.authorizer = None
+        self.quotas = None
 
     def context(self, api_key: int, api_version: int) -> Context:
         connection = cast(ClientConnection, SimpleNamespace(peer=("10.0.0.7", 1234)))

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from ottla.controller import topic_control
 from ottla.errors import ErrorCode
 from ottla.metadata.images import RESOURCE_TOPIC, ConfigResource
 from ottla.model import METADATA_TOPIC, ZERO_UUID, Uuid
@@ -55,6 +56,10 @@ def test_the_response_tells_the_effective_configs(acting: Acting) -> None:
 
 class Stranger:
     principal = "User:stranger"
+    throttle_ms = 0
+
+    def charge(self, partitions: int) -> None:
+        pass
 
     def may_describe_configs(self, topic: str) -> bool:
         return False
@@ -322,3 +327,13 @@ def test_an_older_metadata_version_gets_older_records() -> None:
     acting.create("orders")
     assert [record.version for record in acting.log[-1].records] == [0, 0]
     assert Counter(acting.last_records) == {"TopicRecord": 1, "PartitionRecord": 1}
+
+
+def test_a_cluster_has_only_so_many_partitions(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_control, "PARTITIONS_MAX", 5)
+    acting.create("orders", 4, 1)
+    assert grow(acting, "orders", 6).error_code == ErrorCode.POLICY_VIOLATION
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="more", num_partitions=2, replication_factor=1)])
+    (result,) = acting.ask(lambda c, now: c.create_topics(request, now)).topics
+    assert result.error_code == ErrorCode.POLICY_VIOLATION
+    assert grow(acting, "orders", 5).error_code == 0

@@ -69,6 +69,18 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert send(new_log(), 500).first_offset == 0
 
 
+def test_producers_that_invent_ids_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.log.producers.PRODUCERS_MAX", 3)
+    log = new_log()
+    for producer_id in (1, 2, 3):
+        send(log, 0, producer_id=producer_id)
+    refused(ErrorCode.POLICY_VIOLATION, log, 0, producer_id=4)
+    send(log, 1, producer_id=2)
+    append(log, batch(1))
+    log.producers.remove_expired(1 << 50)
+    send(log, 0, producer_id=4)
+
+
 def test_a_new_epoch_begins_at_zero_and_fences_the_old() -> None:
     log = new_log()
     send(log, 0)

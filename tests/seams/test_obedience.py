@@ -75,6 +75,16 @@ async def test_a_listener_may_have_a_limit_of_its_own() -> None:
         await until(lambda: len(it.node.services.connections) == 2)
 
 
+async def test_an_address_may_have_a_limit_of_its_own() -> None:
+    limits = {"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "memory:2"}
+    async with stage(**limits) as it:
+        second, third = Client(), Client()
+        await it.network.connect("memory", 9092, second)
+        await it.network.connect("memory", 9092, third)
+        await until(lambda: third.lost)
+        assert not second.lost
+
+
 def derived(disk: FaultyDisk) -> dict[str, bytes]:
     return {path: data for path, data in disk.files().items() if path.startswith("/data/t-0/")}
 
@@ -234,7 +244,7 @@ async def test_peers_over_the_creation_rate_wait_and_are_served_later() -> None:
         dials = [asyncio.create_task(it.network.connect("memory", 9092, client)) for client in clients]
         await asyncio.sleep(0.01)
         assert sum(dial.done() for dial in dials) == 20  # With the stage's own client that is one too many.
-        await asyncio.wait_for(asyncio.gather(*dials), 5)
+        await asyncio.wait_for(asyncio.gather(*dials), 60)
         assert asyncio.get_running_loop().time() - began_s >= 0.4
         assert len(it.node.services.connections) == 31
 

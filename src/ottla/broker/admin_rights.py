@@ -71,7 +71,7 @@ def check_configs(context: Context, operation: Operation, kind: int, name: str) 
 def _create_topics(context: Context, request: CreateTopicsRequest) -> Refused:
     from ottla.wire.messages.create_topics_response import CreatableTopicResult
 
-    if context.may_cluster(Operation.CREATE):
+    if context.silently.may_cluster(Operation.CREATE):
         return "topics", []
     # What is wrong with a request whoever sends it is told to everybody.
     mentions = Counter(topic.name for topic in request.topics)
@@ -100,7 +100,7 @@ def _create_partitions(context: Context, request: CreatePartitionsRequest) -> Re
 
 
 def _delete_topics(context: Context, request: DeleteTopicsRequest) -> Refused:
-    if context.may_cluster(Operation.DELETE):
+    if context.silently.may_cluster(Operation.DELETE):
         return "responses", []
     from ottla.wire.messages.delete_topics_response import DeletableTopicResult
 
@@ -137,7 +137,7 @@ def _refuse_deletion(context: Context, topic: DeleteTopicState) -> DeletableTopi
         return DeletableTopicResult(name=None, topic_id=topic.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
     if context.may_topic(Operation.DELETE, known.name):
         return None
-    told = known.name if context.may_topic(Operation.DESCRIBE, known.name) else None
+    told = known.name if context.silently.may_topic(Operation.DESCRIBE, known.name) else None
     return DeletableTopicResult(name=told, topic_id=topic.topic_id, error_code=code)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from ottla.broker import audit
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Acl, Operation, ResourceType
@@ -20,6 +21,7 @@ from ottla.wire.message import Message
 
 if TYPE_CHECKING:
     from ottla.broker.api import Handler
+    from ottla.broker.audit import AuditLog
     from ottla.broker.connection import ClientConnection
     from ottla.broker.context import Context
     from ottla.broker.services import Services
@@ -46,7 +48,7 @@ def call(context: Context, handler: Handler, request: Message) -> Message | Awai
         right = (CONTROLLER_RIGHTS if context.on_controller else BROKER_RIGHTS)[context.api_key]
         if isinstance(right, Operation) and not context.may_cluster(right):
             return refuse(context, request)
-    return handler(context, request)
+    return audit.follow(context, request, handler(context, request))
 
 
 def refuse(context: Context, request: Message) -> Message:
@@ -60,17 +62,19 @@ def refuse(context: Context, request: Message) -> Message:
 class Asker:
     """A client of the data plane, whose requests have no `Context`."""
 
-    __slots__ = ("_authorizer", "_host", "_principal")
+    __slots__ = ("_audit", "_authorizer", "_host", "_principal")
 
-    def __init__(self, authorizer: Authorizer, connection: ClientConnection) -> None:
-        from ottla.broker.context import ANONYMOUS
-
+    def __init__(self, authorizer: Authorizer, connection: ClientConnection, audit: AuditLog) -> None:
         self._authorizer = authorizer
-        self._principal = ANONYMOUS
+        self._audit = audit
+        self._principal = connection.principal
         self._host = connection.peer[0]
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return self._authorizer.may(self._principal, self._host, operation, kind, name)
+        if self._authorizer.may(self._principal, self._host, operation, kind, name):
+            return True
+        self._audit.denied(self._principal, self._host, operation, kind, name)
+        return False
 
     def may_topic(self, services: Services, operation: Operation, key: TopicKey) -> bool:
         """`key` is the topic's name or its id. Of an id that nobody knows there is nothing to keep secret."""

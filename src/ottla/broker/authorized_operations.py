@@ -53,10 +53,11 @@ def on_group(context: Context, name: str) -> int:
 
 def on_cluster(context: Context) -> int:
     """None at all for whoever may not describe the cluster."""
-    if not context.may_cluster(Operation.DESCRIBE):
+    if not context.silently.may_cluster(Operation.DESCRIBE):
         return 0
     return _bits(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _bits(context: Context, kind: ResourceType, name: str) -> int:
-    return sum(1 << operation for operation in _KNOWN[kind] if context.may(operation, kind, name))
+    client = context.silently
+    return sum(1 << operation for operation in _KNOWN[kind] if client.may(operation, kind, name))

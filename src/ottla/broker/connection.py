@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.http_responder import HEAD_BYTES_MAX, LEAST_LENGTH, REQUEST_LENGTHS, HttpResponder, speaks_http
 from ottla.broker.limits import FLUSH_BYTES_MIN, REQUEST_BYTES_MAX, TURN_SECONDS_MAX
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import Malformed
+from ottla.model import ANONYMOUS
 from ottla.runtime import Connection, FileSpan
-from ottla.runtime.timers import Timer
+from ottla.runtime.timers import Timer, TimerWheel
+
+if TYPE_CHECKING:
+    from ottla.broker.doors.authentication import Authentication
 
 IN_FLIGHT_MAX = 128
 """Requests of one connection that may be started and not yet answered; then reading stops until replies have left."""
@@ -28,6 +32,8 @@ SMALL_REPLY_BYTES = 256
 
 STASH_BYTES_MAX = 16 * 1024
 """The beginning of a frame up to this size is kept aside, so that slow senders do not hold receive buffers."""
+
+FRAME_BYTES_MIN = 8
 
 _LENGTH = Struct(">i")
 _PRODUCE_KEY = (b"", b"\0", b"\0\0")
@@ -71,6 +77,19 @@ class Service(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """What stands before a connection whose client has yet to prove who it is: the service gives it every request."""
+
+    @property
+    def frame_bounds(self) -> tuple[int, int]:
+        """The least and the most bytes of what may come next."""
+        ...
+
+    def start_request(self, frame: bytes) -> Reply:
+        """Phase one of a request, as `Service.start_request`."""
+        ...
+
+
 class ClientConnection:
     """States: open → closed. Owned by the listener's service; driven by the network."""
 
@@ -84,6 +103,8 @@ class ClientConnection:
         "_http",
         "_http_timer",
         "_listener",
+        "_mute_timer",
+        "_muted_until_ms",
         "_out_of_memory",
         "_outgoing",
         "_paused",
@@ -97,12 +118,16 @@ class ClientConnection:
         "_waiting",
         "_write_blocked",
         "_yielded",
+        "authentication",
+        "by_token",
         "client_id",
         "close_reason",
         "commit_size",
+        "gate",
         "last_active",
         "malformed",
         "opening_size",
+        "principal",
         "received_bytes",
         "requests",
         "requests_seen",
@@ -131,8 +156,16 @@ class ClientConnection:
         self._out_of_memory = False
         self._yielded = False
         self._held = False
+        self._mute_timer: Timer | None = None
+        self._muted_until_ms = 0.0
         self._closed = False
         self._closing_timer: Timer | None = None
+        self.gate: Gate | None = None
+        self.authentication: Authentication | None = None
+        """How the client proved who it is, on a listener that asked for it."""
+        self.principal = ANONYMOUS
+        self.by_token = False
+        """Did the client log in with a delegation token?"""
         self.client_id: str | None = None
         self.software: tuple[str, str] | None = None
         self.close_reason: str | None = None
@@ -195,7 +228,7 @@ class ClientConnection:
             self._resume()
 
     def connection_lost(self) -> None:
-        for timer in (self._http_timer, self._closing_timer):
+        for timer in (self._http_timer, self._closing_timer, self._mute_timer):
             if timer is not None:
                 timer.cancel()
         if not self._closed:
@@ -215,6 +248,11 @@ class ClientConnection:
             self._transport.close()
             self._forget()
 
+    def set_gate(self, gate: Gate | None) -> None:
+        self.gate = gate
+        # Where there is a gate every frame is out of the ordinary.
+        self._plain_length_max = -1 if gate is not None else min(self._service.frame_bytes_max, LEAST_LENGTH - 1)
+
     def hold(self) -> None:
         """Start no request after the one being started, which has not done its work yet, until `release`."""
         self._held = True
@@ -222,6 +260,26 @@ class ClientConnection:
 
     def release(self) -> None:
         self._held = False
+        self._resume()
+
+    def mute(self, timers: TimerWheel, wait_ms: float) -> None:
+        """Read nothing and start nothing for so long: the peer has to wait. What is under way is answered. Of several
+        such times the one that ends last counts."""
+        until_ms = timers.now_ms() + wait_ms
+        if self._closed or until_ms <= self._muted_until_ms:
+            return
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        self._muted_until_ms = until_ms
+        self._mute_timer = timers.after(wait_ms, self._unmute)
+        self._pause()
+
+    @property
+    def is_muted(self) -> bool:
+        return self._mute_timer is not None
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
         self._resume()
 
     # Requests.
@@ -242,7 +300,9 @@ class ClientConnection:
                 if end - start < 4:
                     break
                 length: int = _LENGTH.unpack_from(buffer, start)[0]
-                if not 8 <= length <= self._plain_length_max and not self._is_frame(length, view[start:end]):
+                if not FRAME_BYTES_MIN <= length <= self._plain_length_max and not self._is_frame(
+                    length, view[start:end]
+                ):
                     break
                 frame_end = start + 4 + length
                 if frame_end > end:
@@ -308,7 +368,10 @@ class ClientConnection:
                     self._answer_http(answer)
                 return False
             self._http_timer.cancel()
-        if not 8 <= length <= self._service.frame_bytes_max:
+        least, most = FRAME_BYTES_MIN, self._service.frame_bytes_max
+        if self.gate is not None:
+            least, most = self.gate.frame_bounds
+        if not least <= length <= most:
             raise Malformed(f"a frame of {length} bytes")
         return True
 
@@ -452,6 +515,7 @@ class ClientConnection:
             and not self._out_of_memory
             and not self._yielded
             and not self._held
+            and self._mute_timer is None
             and len(self._waiting) < IN_FLIGHT_MAX // 2
         ):
             self._paused = False

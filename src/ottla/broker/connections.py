@@ -10,6 +10,7 @@ from ottla.broker.connection_rates import UNLIMITED, ConnectionRates
 from ottla.metrics.registry import Registry
 from ottla.runtime import Clock
 from ottla.runtime.timers import TimerWheel
+from ottla.security.quotas import AddressRates
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ class Connections:
         registry: Registry,
     ) -> None:
         self.rates = ConnectionRates(clock, timers)
+        self.addresses = AddressRates()
+        self._timers = timers
         self._registry = registry
         self._meters: dict[str, ListenerMeters] = {}
         self._clock = clock
@@ -93,7 +96,17 @@ class Connections:
         self._by_address[address] = count + 1
         self.meters(connection.listener).accepted.value += 1
         connection.last_active = self._clock.monotonic()
+        if self.addresses.limits_any:
+            self._hold_back(connection, address)
         return True
+
+    def _hold_back(self, connection: ClientConnection, address: str) -> None:
+        """Over the rate of its address, a newcomer is turned away, but not at once: that would only make it try the
+        sooner (KIP-612). It counts as open until then."""
+        wait_ms = self.addresses.on_opened(address, self._timers.now_ms())
+        if wait_ms:
+            self._timers.after(wait_ms, lambda: connection.close("its address opens connections too fast"))
+            connection.mute(self._timers, wait_ms + 1)
 
     def closed(self, connection: ClientConnection, reason: str | None) -> None:
         address = self._open.pop(connection, None)
@@ -141,7 +154,7 @@ class Connections:
         """Activity is counted in requests, not bytes, so that a sender of one byte now and then is idle too."""
         now = self._clock.monotonic()
         for connection in list(self._open):
-            if connection.requests != connection.requests_seen or connection.in_flight:
+            if connection.requests != connection.requests_seen or connection.in_flight or connection.is_muted:
                 connection.requests_seen = connection.requests
                 connection.last_active = now
             elif now - connection.last_active > self._idle_seconds_max:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.controller.requester import AnyRequester, Requester
+from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import CLUSTER_NAME, Operation, ResourceType
+from ottla.model import ANONYMOUS
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection
     from ottla.broker.services import Services
-
-ANONYMOUS = "User:ANONYMOUS"
-"""Who everybody is on a listener that asks for no name."""
 
 
 class Context(NamedTuple):
@@ -29,6 +28,8 @@ class Context(NamedTuple):
     """Of the form `type:name`; the client's, also of a request that was handed on."""
     host: str = ""
     """Where a request that was handed on came from at first."""
+    audited: bool = True
+    """Is a right that the client lacks one that it has asked for?"""
 
     @property
     def client_host(self) -> str:
@@ -37,15 +38,25 @@ class Context(NamedTuple):
     @property
     def requester(self) -> Requester:
         """The client, as the controller sees it."""
-        if self.services.authorizer is None:
+        if self.services.authorizer is None and self.services.quotas is None:
             return AnyRequester(self.principal)
         return ClientRequester(self)
+
+    @property
+    def silently(self) -> Context:
+        """The same, for asking what the client may do where it is refused nothing for it: what it is shown of a list,
+        or a right for which another makes up."""
+        return self._replace(audited=False)
 
     # What the client may do. Everything, where there is no authorizer.
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         authorizer = self.services.authorizer
-        return authorizer is None or authorizer.may(self.principal, self.client_host, operation, kind, name)
+        if authorizer is None or authorizer.may(self.principal, self.client_host, operation, kind, name):
+            return True
+        if self.audited:
+            self.services.audit.denied(self.principal, self.client_host, operation, kind, name)
+        return False
 
     def may_for_some(self, operation: Operation, kind: ResourceType) -> bool:
         """To any resource of the kind, whatever its name?"""
@@ -65,14 +76,29 @@ class Context(NamedTuple):
         return self.may(operation, ResourceType.TRANSACTIONAL_ID, name)
 
 
-class ClientRequester(NamedTuple):
-    """A client whose rights count."""
+class ClientRequester:
+    """A client whose rights count, and whose changes."""
 
-    context: Context
+    __slots__ = ("_context", "throttle_ms")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.throttle_ms = 0
 
     @property
     def principal(self) -> str:
-        return self.context.principal
+        return self._context.principal
 
     def may_describe_configs(self, topic: str) -> bool:
-        return self.context.may_topic(Operation.DESCRIBE_CONFIGS, topic)
+        return self._context.may_topic(Operation.DESCRIBE_CONFIGS, topic)
+
+    def charge(self, partitions: int) -> None:
+        quotas = self._context.services.quotas
+        if quotas is None:
+            return
+        allowed, wait_ms = quotas.charge_mutations(self._context, partitions)
+        self.throttle_ms = max(self.throttle_ms, wait_ms)
+        if not allowed:
+            raise KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded: wait, and ask again."
+            )

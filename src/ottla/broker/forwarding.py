@@ -71,6 +71,8 @@ async def forward(context: Context, request: Message) -> Message:
                 if error.code is not ErrorCode.UNSUPPORTED_VERSION or not services.control.is_active_controller:
                     return refusal(request, error, context.api_version)
             else:
+                if wait_ms := getattr(answer, "throttle_time_ms", 0):
+                    services.client_quotas.mute(context.connection, wait_ms)
                 holds = _seen_here(request, answer)
                 if holds is not None:
                     await services.image_watch.until(holds, services.image, SEEN_HERE_MS_MAX)

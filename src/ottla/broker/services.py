@@ -7,8 +7,10 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING
 
+from ottla.broker.audit import AuditLog
 from ottla.broker.authorisation import first_authorizer
 from ottla.broker.buffers import ReceiveBuffers
+from ottla.broker.client_quotas import ClientQuotas
 from ottla.broker.connections import Connections
 from ottla.broker.coordinators.composition import group_coordinators, transaction_coordinators
 from ottla.broker.coordinators.topics import CoordinatorTopics
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
+    from ottla.broker.directory_moves import DirectoryMoves
+    from ottla.broker.doors.doors import Doors
     from ottla.broker.verification import TransactionVerification
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
     from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
@@ -80,6 +84,10 @@ class Services:
         """The newest committed metadata that has been acted upon."""
         self.authorizer: Authorizer | None = first_authorizer(config)
         """Who may do what, by the newest metadata; None where everybody may do everything."""
+        self.quotas: ClientQuotas | None = None
+        """What clients may use, while anybody is limited; None where nobody is."""
+        self.client_quotas = ClientQuotas(self)
+        self.audit = AuditLog(runtime.clock)
         self.image_watch = ImageWatch(timers)
         self.known_commits = KnownCommits()
         self.openings = Openings()
@@ -119,9 +127,12 @@ class Services:
         self.frame_bytes_max = config.get_int("socket.request.max.bytes")
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.partitions_per_describe_max = config.get_int("max.request.partition.size.limit")
+        self.doors: Doors | None = None
+        """TLS and SASL; None on a node whose listeners ask for neither."""
         self.control: ControlPlane
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
+        self.moves: DirectoryMoves
         self.producer_ids: ProducerIds
         self.verification: TransactionVerification
         self.on_config()
@@ -130,6 +141,8 @@ class Services:
         self.transactions = transaction_coordinators(self)
         self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
+        self.fail_directory: Callable[[str, BaseException], None] = lambda path, error: None
+        """The disk under a directory failed, and no partition on it is the one who noticed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
@@ -141,6 +154,8 @@ class Services:
     def on_config(self) -> None:
         """Obey `config`, which is new or has changed, where it is not asked each time."""
         config = self.config
+        if self.doors is not None:
+            self.doors.on_config()
         self.leader_throttle.rate = config.get_int("leader.replication.throttled.rate")
         self.connections.set_limits(
             connections_max=config.get_int("max.connections"),
@@ -154,6 +169,9 @@ class Services:
             exempt=config.inter_broker_listener_name,
             window_s=config.get_int("quota.window.size.seconds"),
             samples=config.get_int("quota.window.num"),
+        )
+        self.connections.addresses.set_window(
+            config.get_int("quota.window.num"), 1000 * config.get_int("quota.window.size.seconds")
         )
         self.logs.cordoned = config.cordoned_log_dirs
         self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
@@ -220,7 +238,7 @@ class Services:
     async def create_on_first_use(self, names: list[str], client: Context | None = None) -> dict[str, ErrorCode]:
         """Create topics that somebody asked about, with the broker's defaults; the error of each that was refused.
 
-        In the name of `client`, if it is one: then its right to create them counts, and not the broker's.
+        In the name of `client`, if it is one: then its right to create them counts, and its quota, not the broker's.
         """
         from ottla.broker.coordinators.topics import creatable
         from ottla.broker.forwarding import forward
@@ -229,7 +247,7 @@ class Services:
 
         request = CreateTopicsRequest(topics=[creatable(self.config, name) for name in names])
         response: Message
-        if client is None or self.authorizer is None:
+        if client is None or (self.authorizer is None and self.quotas is None):
             try:
                 response = await self.controller.send(request, CreateTopicsResponse)
             except KafkaError:

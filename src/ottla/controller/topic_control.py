@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 
 
+PARTITIONS_MAX = 500_000
+"""Of all topics together: each is remembered by every node, so that no client may make any number of them."""
+
 Described = dict[tuple[tuple[str, str], ...], "list[CreatableTopicConfigs]"]
 """The configs that new topics of one request have, by those that they set themselves."""
 
@@ -116,6 +119,8 @@ class TopicControl:
             partitions = self._assigned_by_hand(topic)
         else:
             partitions = self._placed(topic)
+        self._check_room(len(partitions))
+        requester.charge(len(partitions))
         topic_id = self._new_topic_id()
         records = [MetadataRecord(TopicRecord(name=name, topic_id=topic_id), 0), *config_records]
         level = image.features.metadata_version
@@ -128,6 +133,13 @@ class TopicControl:
         else:
             result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return records, result
+
+    def _check_room(self, additional: int) -> None:
+        if self._state.image.topics.partition_count + additional > PARTITIONS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"A cluster may have {PARTITIONS_MAX} partitions: delete topics that nobody needs first.",
+            )
 
     def _described(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:
         """The configs of a new topic; those of a request are mostly alike, so that they are worked out once."""
@@ -230,7 +242,9 @@ class TopicControl:
 
     # Growth.
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Generated[CreatePartitionsResponse]:
+    def create_partitions(
+        self, request: CreatePartitionsRequest, requester: Requester
+    ) -> Generated[CreatePartitionsResponse]:
         from ottla.wire.messages.create_partitions_response import (
             CreatePartitionsResponse,
             CreatePartitionsTopicResult,
@@ -248,14 +262,14 @@ class TopicControl:
             try:
                 if mentions[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
-                records += self._create_partitions(topic)
+                records += self._create_partitions(topic, requester)
             except KafkaError as error:
                 code, message = error.code, error.message
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
             check_size(records)
         return Generated([] if request.validate_only else records, CreatePartitionsResponse(results=results))
 
-    def _create_partitions(self, request: CreatePartitionsTopic) -> list[MetadataRecord]:
+    def _create_partitions(self, request: CreatePartitionsTopic, requester: Requester) -> list[MetadataRecord]:
         image = self._state.image
         topic = image.topic(request.name)
         if topic is None:
@@ -282,6 +296,8 @@ class TopicControl:
                 self._assigned(existing + index, assignment.broker_ids, factor)
                 for index, assignment in enumerate(request.assignments)
             ]
+        self._check_room(additional)
+        requester.charge(additional)
         level = image.features.metadata_version
         return [
             partition_record(topic.topic_id, existing + index, partition, level)
@@ -290,7 +306,7 @@ class TopicControl:
 
     # Deletion.
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> Generated[DeleteTopicsResponse]:
+    def delete_topics(self, request: DeleteTopicsRequest, requester: Requester) -> Generated[DeleteTopicsResponse]:
         from ottla.wire.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
         from ottla.wire.messages.remove_topic_record import RemoveTopicRecord
 
@@ -313,6 +329,9 @@ class TopicControl:
                     raise found
                 if mentions[found] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once.")
+                deleted = self._state.image.topic_by_id(found[1])
+                assert deleted is not None
+                requester.charge(len(deleted.partitions))
                 result.name, result.topic_id = found
                 records.append(MetadataRecord(RemoveTopicRecord(topic_id=result.topic_id), 0))
             except KafkaError as error:

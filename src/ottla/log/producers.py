@@ -22,6 +22,10 @@ from ottla.records import BatchHeader, EndTxnMarker
 BATCHES_TO_RETAIN = 5
 MAX_SEQUENCE = (1 << 31) - 1
 MAX_EPOCH = (1 << 15) - 1
+
+PRODUCERS_MAX = 100_000
+"""Producers that one partition remembers at a time. Ids are for the inventing, so one client could fill the memory;
+whoever comes when they are that many is refused until some expire (`producer.id.expiration.ms`)."""
 DEFAULT_EXPIRATION_MS = 24 * 3600 * 1000
 
 _TRANSACTIONAL = 0x10
@@ -148,7 +152,9 @@ class ProducerStates:
                     ErrorCode.INVALID_RECORD,
                     f"Invalid sequence number {header.base_sequence} in a batch with a producer id.",
                 )
-            if entry is not None and (duplicate := _find_duplicate(entry, header)) is not None:
+            if entry is None:
+                self._check_room()
+            elif (duplicate := _find_duplicate(entry, header)) is not None:
                 return duplicate
         # The epoch comes before the transaction: a fenced producer must not be told INVALID_TXN_STATE, which is fatal.
         if entry is not None and header.producer_epoch < entry.epoch:
@@ -169,6 +175,13 @@ class ProducerStates:
                 f"Expected a transactional write from producer {header.producer_id} at offset {offset}.",
             )
         return None
+
+    def _check_room(self) -> None:
+        if len(self.entries) >= PRODUCERS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{PRODUCERS_MAX} producers have written to this partition of late: keep to one producer id, or wait.",
+            )
 
     def _check_sequence(
         self, entry: ProducerEntry | None, header: BatchHeader, offset: int, guard: VerificationGuard | None
@@ -293,6 +306,10 @@ class ProducerStates:
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
         entry = self.entries.get(producer_id)
         return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
+
+    def take_over_verifications(self, other: ProducerStates) -> None:
+        """This table takes the place of `other`: what is being verified there goes on here."""
+        self._guards = other._guards
 
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, new_epoch_each: bool = False

@@ -1,29 +1,30 @@
 """Work that is done apart: by a process of its own, which takes only what the machine has to spare.
 
-The two sides speak in pickles over a pipe: the work goes down, facts come up as they are found, and at last the result
-or what went wrong. The process ends with its work, and with the one that started it, however that ends. It runs at the
-lowest priority for processor and disk, pauses between pieces, and keeps to a rate.
+The two sides speak in plain values over a pipe (`plain_values`): the work goes down, facts come up as they are found,
+and at last the result or what went wrong. The process ends with its work, and with the one that started it, however
+that ends. It runs at the lowest priority for processor and disk, pauses between pieces, and keeps to a rate.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, BinaryIO, TypeVar
+from struct import Struct
+from typing import IO, Any
 
+from ottla.runtime.plain_values import NotPlain, read_order, read_values, write_plain
 from ottla.runtime.seams import Apart, WorkStopped
-
-T = TypeVar("T")
 
 _START = "from ottla.runtime.apart import main; main()"
 
 _REPORT, _RESULT, _ERROR = range(3)
+
+_LENGTH = Struct(">I")
 
 _DEATH_SIGNAL_OPTION = 1
 _IO_PRIORITY_CALLS = {"x86_64": 251, "aarch64": 30}
@@ -35,7 +36,7 @@ class WorkerProcess:
     """The side of whoever has the work done."""
 
     def __init__(self, work: Callable[[Apart], object], bytes_per_second: float) -> None:
-        self._order = pickle.dumps((os.getpid(), bytes_per_second, work))
+        self._order = _framed((os.getpid(), bytes_per_second, work))
         self._stopped = False
         # Inherits nothing but its pipe; what can be imported here can be imported there.
         self._process = subprocess.Popen(
@@ -56,14 +57,14 @@ class WorkerProcess:
                 process.stdin.write(self._order)
                 process.stdin.flush()
             while True:
-                kind, content = pickle.load(process.stdout)
+                kind, content = read_values(_read_frame(process.stdout))
                 if kind == _REPORT:
                     on_report(content)
                 elif kind == _RESULT:
                     return content
                 else:
                     raise content
-        except (EOFError, pickle.UnpicklingError):
+        except (EOFError, NotPlain):
             status = process.wait()
             raise WorkStopped("stopped" if self._stopped else f"its process ended with status {status}") from None
         finally:
@@ -81,7 +82,7 @@ class WorkerProcess:
 class _PacedWork:
     """The side of whoever does the work."""
 
-    def __init__(self, parent: int, bytes_per_second: float, output: BinaryIO) -> None:
+    def __init__(self, parent: int, bytes_per_second: float, output: IO[bytes]) -> None:
         self._parent = parent
         self._bytes_per_second = bytes_per_second
         self._output = output
@@ -100,24 +101,43 @@ class _PacedWork:
             time.sleep(self._ready_s - now_s)
 
     def tell(self, kind: int, content: object) -> None:
-        pickle.dump((kind, content), self._output)
+        self._output.write(_framed((kind, content)))
         self._output.flush()
+
+
+def _framed(value: object) -> bytes:
+    data = write_plain(value)
+    return _LENGTH.pack(len(data)) + data
+
+
+def _read_frame(stream: IO[bytes]) -> bytes:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    (size,) = _LENGTH.unpack(head)
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
 
 
 def main() -> None:
     """What the process does."""
     _take_what_is_left()
-    # What the work prints by mistake must not come between the pickles.
+    # What the work prints by mistake must not come between the values.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The terminal's interrupt is for the node, which ends us.
-    parent, bytes_per_second, work = pickle.load(sys.stdin.buffer)
+    parent, bytes_per_second, work = read_order(_read_frame(sys.stdin.buffer))
     paced = _PacedWork(parent, bytes_per_second, output)
     paced.spent(0)
     try:
         result = work(paced)
     except Exception as error:
-        paced.tell(_ERROR, error)
+        try:
+            paced.tell(_ERROR, error)
+        except NotPlain:
+            paced.tell(_ERROR, RuntimeError(f"{type(error).__name__}: {error}"))
     else:
         paced.tell(_RESULT, result)
 

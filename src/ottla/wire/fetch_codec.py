@@ -277,6 +277,15 @@ def pack_refusal(version: int, correlation_id: int, code: ErrorCode) -> bytes:
     return _FRAME_HEAD_7(18, correlation_id, 0, code, 0, 0)
 
 
+def pack_throttled(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> bytes:
+    """An answer without partitions: the client has had more than its quota, and is to ask again after a while."""
+    if version >= 12:
+        return _FRAME_HEAD_12(17, correlation_id, 0, throttle_ms, 0, session_id) + b"\x01\0"
+    if version >= 7:
+        return _FRAME_HEAD_7(18, correlation_id, throttle_ms, 0, session_id, 0)
+    return _FRAME_HEAD(12, correlation_id, throttle_ms) + _I32(0)
+
+
 def pack(
     version: int,
     correlation_id: int,

@@ -21,7 +21,8 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
     services = context.services
     image = services.image
     asked = sorted({topic.name for topic in request.topics})
-    hidden = {name for name in asked or image.topics.by_name if not context.may_topic(Operation.DESCRIBE, name)}
+    client = context if asked else context.silently
+    hidden = {name for name in asked or image.topics.by_name if not client.may_topic(Operation.DESCRIBE, name)}
     names = [name for name in asked or sorted(image.topics.by_name) if name not in hidden]
     first_partition = 0
     if (cursor := request.cursor) is not None:

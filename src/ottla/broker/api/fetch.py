@@ -19,9 +19,10 @@ from ottla.broker.purgatory import DelayedFetch
 from ottla.broker.reply import Deferred, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Heard
-from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, read_request
+from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, pack_throttled, read_request
 
 if TYPE_CHECKING:
+    from ottla.broker.client_quotas import Toll
     from ottla.broker.connection import ClientConnection
     from ottla.broker.services import Services
 
@@ -39,9 +40,14 @@ def start(
     request = read_request(bytes(view[position:end]), version, ELEMENTS_MAX)
     kind = _FollowerFetch if request.replica_id >= 0 else _ConsumerFetch
     authorizer = services.authorizer
-    asker = None if authorizer is None else Asker(authorizer, connection)
+    asker = None if authorizer is None else Asker(authorizer, connection, services.audit)
+    quotas = services.quotas
+    toll = None if quotas is None else quotas.current
+    if toll is not None and request.replica_id >= 0:
+        toll.waive()
+        toll = None
     try:
-        return kind(services, request, version, correlation_id, connection.listener, asker).start()
+        return kind(services, request, version, correlation_id, connection.listener, asker, toll).start()
     except KafkaError as error:
         return pack_refusal(version, correlation_id, error.code)
 
@@ -61,6 +67,7 @@ class _Fetch:
         "_services",
         "_session",
         "_size",
+        "_toll",
         "_version",
     )
 
@@ -72,15 +79,20 @@ class _Fetch:
         correlation_id: int,
         listener: str,
         asker: Asker | None,
+        toll: Toll | None,
     ) -> None:
         self._services = services
         self._asker = asker
+        self._toll = toll
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
         self._listener = listener
         self._max_bytes = min(request.max_bytes, services.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, services.fetch_max_bytes)
+        if toll is not None and (most := toll.fetch_bytes_max()) is not None:
+            self._max_bytes = min(self._max_bytes, most)
+            self._min_bytes = min(self._min_bytes, max(1, most))  # Who may have nothing waits for something, too.
         self._session: FetchSession | None = None
         self._incremental = False
         self._found: list[Found] = []
@@ -161,6 +173,10 @@ class _Fetch:
                 self._services.read_ahead.follow(entry.span)
 
     def _encode(self) -> Ready:
+        if self._toll is not None:
+            throttle_ms = self._toll.on_fetched(self._size)
+            if throttle_ms:
+                return self._withhold(throttle_ms)
         self._count()
         session = self._session
         told = self._found
@@ -186,6 +202,16 @@ class _Fetch:
             told,
             self._nodes(told),
         )
+
+    def _withhold(self, throttle_ms: int) -> Ready:
+        """Over the quota: the client gets nothing, and a session that it asked for comes with what it gets later."""
+        session_id = 0
+        if self._session is not None:
+            if self._incremental:
+                session_id = self._session.session_id
+            else:
+                self._services.fetch_sessions.close(self._session.session_id)
+        return pack_throttled(self._version, self._correlation_id, session_id, throttle_ms)
 
     def _count(self) -> None:
         follower = self._request.replica_id >= 0

@@ -17,12 +17,13 @@ def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
         )
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
-    sees_all = context.may_cluster(Operation.DESCRIBE)
+    client = context.silently
+    sees_all = client.may_cluster(Operation.DESCRIBE)
     return ListGroupsResponse(
         groups=[
             group
             for groups in found
             for group in groups
-            if sees_all or context.may_group(Operation.DESCRIBE, group.group_id)
+            if sees_all or client.may_group(Operation.DESCRIBE, group.group_id)
         ]
     )

@@ -26,6 +26,6 @@ def handle(context: Context, request: ListTransactionsRequest) -> ListTransactio
             )
             for listed in found
             for transactional_id, transaction in listed
-            if context.may_transactional(Operation.DESCRIBE, transactional_id)
+            if context.silently.may_transactional(Operation.DESCRIBE, transactional_id)
         ],
     )

@@ -30,7 +30,7 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
             for topic in topics
             if topic.name is not None
             and image.topic(topic.name) is None
-            and context.may_topic(Operation.DESCRIBE, topic.name)
+            and context.silently.may_topic(Operation.DESCRIBE, topic.name)
         ]
         if missing:
             return _create_where_allowed(context, request, list(dict.fromkeys(missing))[:AUTO_CREATED_MAX])
@@ -40,7 +40,7 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
 def _create_where_allowed(
     context: Context, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    anywhere = context.may_cluster(Operation.CREATE)
+    anywhere = context.silently.may_cluster(Operation.CREATE)
     allowed = [name for name in missing if anywhere or context.may_topic(Operation.CREATE, name)]
     errors = dict.fromkeys((name for name in missing if name not in allowed), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not allowed:
@@ -70,10 +70,11 @@ def _answer(context: Context, request: MetadataRequest, errors: dict[str, ErrorC
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = authorized_operations.on_cluster(context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
+        client = context.silently
         response.topics = [
             _describe(context, image, topic)
             for topic in image.topics.by_name.values()
-            if context.may_topic(Operation.DESCRIBE, topic.name)
+            if client.may_topic(Operation.DESCRIBE, topic.name)
         ]
     else:
         # Each topic once, however often it is asked for: its description may be a thousand times the question.

@@ -92,7 +92,8 @@ def _fetch(
 
     def answer(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
         if request.topics is None:
-            response.topics = [each for each in response.topics if context.may_topic(Operation.DESCRIBE, each.name)]
+            client = context.silently
+            response.topics = [each for each in response.topics if client.may_topic(Operation.DESCRIBE, each.name)]
         if by_id and request.topics is None:
             response.topics = _with_ids(context, response.topics)
         response.topics += unknown

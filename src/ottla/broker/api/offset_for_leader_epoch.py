@@ -15,7 +15,7 @@ from ottla.wire.messages.offset_for_leader_epoch_response import (
 
 def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     replicas = context.services.replicas
-    for_cluster = context.may_cluster(Operation.CLUSTER_ACTION)
+    for_cluster = context.silently.may_cluster(Operation.CLUSTER_ACTION)
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
         result = OffsetForLeaderTopicResult(topic=topic.topic)

@@ -201,7 +201,7 @@ def start(
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
     authorizer = services.authorizer
-    asker = None if authorizer is None else Asker(authorizer, connection)
+    asker = None if authorizer is None else Asker(authorizer, connection, services.audit)
     if request.transactional_id is not None:
         connection.opening_size = 0
         may_write_internal = _is_admin_client(view, version, position)

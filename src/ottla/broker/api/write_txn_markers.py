@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def handle(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    if not context.may_cluster(Operation.ALTER) and not context.may_cluster(Operation.CLUSTER_ACTION):
+    if not context.silently.may_cluster(Operation.ALTER) and not context.may_cluster(Operation.CLUSTER_ACTION):
         named = [(_marker(each), _partitions(each)) for each in request.markers]
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return _respond(named, [dict.fromkeys(partitions, code) for _, partitions in named])

@@ -85,11 +85,12 @@ async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
 
 async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int:
     """To the end of the log; how many records there were."""
-    log, offload = served.partition.log, runtime.services.offload
-    offset = log.log_start_offset
+    partition, offload = served.partition, runtime.services.offload
+    offset = partition.log.log_start_offset
     turn = _Turn(runtime)
-    while not served.closed and offset < log.log_end_offset:
-        span = _next_span(log, offset, runtime.load_bytes)
+    # The partition may have another log meanwhile, with the same in it: the replica moved to another directory.
+    while not served.closed and offset < partition.log.log_end_offset:
+        span = _next_span(partition.log, offset, runtime.load_bytes)
         if span is None:
             break
         try:
@@ -97,7 +98,7 @@ async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int
         except DiskError:
             if served.closed:
                 return turn.records
-            found = _next_span(log, offset, runtime.load_bytes)
+            found = _next_span(partition.log, offset, runtime.load_bytes)
             if found is not None and found.file is span.file:
                 raise
             continue  # The segment was cleaned or deleted, and its file closed, before the read began.

@@ -1,0 +1,51 @@
+"""`python -m tools.fuzz`: try every decoder, or those that are named, for so long each, and say what was found.
+
+Exits with 1 if a decoder broke its word; the inputs that did it are in the directory `--into`, by target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import traceback
+from pathlib import Path
+
+from .engine import explore, explore_with_atheris
+from .targets import TARGETS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", help=f"some of {', '.join(TARGETS)}; all of them otherwise")
+    parser.add_argument("--seconds", type=float, default=60, help="for each target")
+    parser.add_argument("--seed", type=int, default=0, help="of our own engine")
+    parser.add_argument("--engine", choices=("auto", "atheris", "own"), default="auto")
+    parser.add_argument("--into", type=Path, default=Path(".cache/fuzz"))
+    options = parser.parse_args()
+    unknown = [name for name in options.targets if name not in TARGETS]
+    if unknown:
+        parser.error(f"there is no target {unknown[0]}")
+    has_atheris = importlib.util.find_spec("atheris") is not None
+    if options.engine == "atheris" and not has_atheris:
+        parser.error("atheris is not installed")
+    if options.engine == "atheris" or (options.engine == "auto" and has_atheris):
+        status = [
+            explore_with_atheris(name, seconds=options.seconds, into=options.into)
+            for name in options.targets or TARGETS
+        ]
+        return 1 if any(status) else 0
+    broken = 0
+    for name in options.targets or TARGETS:
+        tried, new, found = explore(name, seed=options.seed, seconds=options.seconds, into=options.into)
+        print(f"{name:20} {tried:>9} inputs, {new:>5} kept, {len(found)} broken", flush=True)
+        for each in found:
+            broken += 1
+            path = options.into / f"{name}-broken-{broken}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(each.data)
+            print(f"  {path}: {''.join(traceback.format_exception_only(each.error)).strip()}", flush=True)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
