@@ -1,5 +1,5 @@
 """Only for the compiled hot paths, which are optional: without a compiler the wheel is built without them, and
-`ottla.records`, `ottla.records.cleaning` and `ottla.wire` fall back to Python. Everything else is in pyproject.toml."""
+`ottla.records`, what is in it, and `ottla.wire` fall back to Python. Everything else is in pyproject.toml."""
 
 from setuptools import Extension, setup
 
@@ -14,6 +14,6 @@ setup(
             extra_compile_args=["-O3"],
             optional=True,
         )
-        for room in ("records", "records.cleaning", "wire")
+        for room in ("records", "records.cleaning", "records.columns", "wire")
     ]
 )

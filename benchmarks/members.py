@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TypeVar
 from uuid import uuid4
 
@@ -34,53 +34,73 @@ R = TypeVar("R", bound=Message)
 _MEMBER_ID_REQUIRED, _REBALANCE_IN_PROGRESS = 79, 27
 _HEARTBEAT_EVERY_S = 0.02
 _STABLE_WITHIN_S = 60
+_HEAD = struct.Struct(">ii").unpack_from
 
 
-class Peer:
+class Peer(asyncio.Protocol):
     """One connection, one request at a time."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._correlation_id = 0
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._awaited: asyncio.Future[bytes] | None = None
 
     async def call(self, request: Message, response: type[R], version: int) -> R:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
-        reader, writer = self._streams
+        loop = asyncio.get_running_loop()
+        if self._transport is None:
+            self._transport, _ = await loop.create_connection(lambda: self, "127.0.0.1", self._port)
         assert request.API_KEY is not None
         self._correlation_id += 1
-        writer.write(request_frame(request.API_KEY, version, self._correlation_id, "member", request.encode(version)))
+        self._awaited = loop.create_future()
+        frame = request_frame(request.API_KEY, version, self._correlation_id, "member", request.encode(version))
+        self._transport.write(frame)
+        body = await self._awaited
         flexible = APIS[request.API_KEY].response_header_version(version) == 1
-        while True:
-            (size,) = struct.unpack(">i", await reader.readexactly(4))
-            frame = await reader.readexactly(size)
-            (correlation_id,) = struct.unpack_from(">i", frame)
+        return response.read(body, read_response_header(body, flexible).body_position, version)[0]
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received
+        received += data
+        while len(received) >= 8:
+            size, correlation_id = _HEAD(received)
+            if len(received) < 4 + size:
+                return
+            frame = bytes(received[4 : 4 + size])
+            del received[: 4 + size]
             # What a member asked that was cancelled is answered all the same.
-            if correlation_id == self._correlation_id:
-                return response.decode(frame[read_response_header(frame, flexible).body_position :], version)
+            awaited = self._awaited
+            if correlation_id == self._correlation_id and awaited is not None and not awaited.done():
+                awaited.set_result(frame)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_exception(LoadFailed(f"a member's connection was lost: {error}"))
 
     def close(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
+        if self._transport is not None:
+            self._awaited = None
+            self._transport.close()
 
 
-async def _until(is_stable: Callable[[], bool], members: list[Coroutine[object, object, None]]) -> float:
+async def _until(stable: asyncio.Event, members: list[Coroutine[object, object, None]]) -> float:
     """Seconds until the group is stable; then the members end."""
     began = time.monotonic()
     tasks = [asyncio.ensure_future(member) for member in members]
+    told = asyncio.ensure_future(stable.wait())
     try:
-        while not is_stable():
-            if time.monotonic() - began > _STABLE_WITHIN_S:
-                raise LoadFailed(f"the group is not stable after {_STABLE_WITHIN_S} s")
-            ended, _ = await asyncio.wait(tasks, timeout=0.001, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
-        return time.monotonic() - began
+        ended, _ = await asyncio.wait([told, *tasks], timeout=_STABLE_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        took = time.monotonic() - began
+        for task in ended:
+            task.result()
+        if not stable.is_set():
+            raise LoadFailed(f"the group is not stable after {_STABLE_WITHIN_S} s")
+        return took
     finally:
-        for task in tasks:
+        for task in (told, *tasks):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(told, *tasks, return_exceptions=True)
 
 
 class ClassicMembers:
@@ -98,7 +118,8 @@ class ClassicMembers:
         self._round += 1
         self._generations = [-1] * len(self._peers)
         self._owned = [0] * len(self._peers)
-        return await _until(self._is_stable, [self._member(place) for place in range(len(self._peers))])
+        self._stable = asyncio.Event()
+        return await _until(self._stable, [self._member(place) for place in range(len(self._peers))])
 
     async def _member(self, place: int) -> None:
         """Join, and join again whenever a heartbeat says that the others do."""
@@ -148,6 +169,8 @@ class ClassicMembers:
             self._generations[place] = joined.generation_id
             assigned = ConsumerProtocolAssignment.decode(synced.assignment[2:], 1).assigned_partitions
             self._owned[place] = sum(len(each.partitions) for each in assigned)
+            if self._is_stable():
+                self._stable.set()
             return
 
     def _sync(self, joined: JoinGroupResponse) -> SyncGroupRequest:
@@ -190,7 +213,8 @@ class ConsumerMembers:
         """From the first heartbeat of all members at once."""
         self._epochs = [0] * len(self._peers)
         self._owned = [0] * len(self._peers)
-        return await _until(self._is_stable, [self._member(place) for place in range(len(self._peers))])
+        self._stable = asyncio.Event()
+        return await _until(self._stable, [self._member(place) for place in range(len(self._peers))])
 
     def _is_stable(self) -> bool:
         return min(self._epochs) == max(self._epochs) > 0 and sum(self._owned) == self._partitions
@@ -217,7 +241,9 @@ class ConsumerMembers:
                 told = answer.assignment.topic_partitions
                 self._owned[place] = sum(len(each.partitions) for each in told)
                 request.topic_partitions = [TopicPartitions(each.topic_id, each.partitions) for each in told]
-            else:
+            if self._is_stable():
+                self._stable.set()
+            if answer.assignment is None:
                 await asyncio.sleep(_HEARTBEAT_EVERY_S)
 
     def close(self) -> None:

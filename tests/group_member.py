@@ -50,7 +50,7 @@ class GroupMember(WireClient):
         protocol_type: str = "consumer",
     ) -> None:
         """`version` is JoinGroup's; the other requests are of the last versions that are not newer."""
-        super().__init__(address, client_id=client_id, timeout_s=30)
+        super().__init__(address, client_id=client_id, timeout_s=60)
         self.address = address
         self.group = group
         self.instance_id = instance_id

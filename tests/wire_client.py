@@ -31,7 +31,7 @@ class WireClient:
         address: tuple[str, int],
         *,
         client_id: str | None = "test",
-        timeout_s: float = 20,
+        timeout_s: float = 60,
         host: str | None = None,
     ) -> None:
         """`host` is the address to come from, where that matters."""

@@ -102,7 +102,7 @@ def values_of(partition: PartitionData) -> list[bytes | None]:
     return [record.value for record in records_of(partition)]
 
 
-def eventually(ask: Callable[[], T], good: Callable[[T], bool], *, seconds: float = 15) -> T:
+def eventually(ask: Callable[[], T], good: Callable[[T], bool], *, seconds: float = 60) -> T:
     """Ask until the answer is good. For what a server does in its own time."""
     deadline = time.monotonic() + seconds
     while not good(answer := ask()):

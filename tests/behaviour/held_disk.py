@@ -18,7 +18,7 @@ from ottla.runtime.seams import DiskError
 from ottla.runtime.system import free_ports, system_runtime
 
 HOST = "127.0.0.1"
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class _HeldFile(SystemFile):

@@ -37,6 +37,7 @@ SERVED = {
     "OffsetForLeaderEpoch",
     "DescribeConfigs",
     "AlterConfigs",
+    "AlterReplicaLogDirs",
     "DescribeLogDirs",
     "CreatePartitions",
     "IncrementalAlterConfigs",

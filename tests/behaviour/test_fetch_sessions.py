@@ -179,14 +179,14 @@ def test_a_session_outlives_its_connection(client: Client, wide: Topic) -> None:
 def test_a_long_poll_in_a_session_is_woken_by_any_of_its_partitions(client: Client, wide: Topic) -> None:
     session = ask(client, wide, {0: 1, 1: 1, 2: 1}, session=(0, NEW)).session_id
     with client.another() as reader:
-        request = FetchRequest(max_wait_ms=15_000, min_bytes=1, session_id=session, session_epoch=1)
+        request = FetchRequest(max_wait_ms=60_000, min_bytes=1, session_id=session, session_epoch=1)
         began = time.monotonic()
         correlation_id = reader.send(request, 18)
         assert reader.is_silent(0.1)
         client.append(wide, b"second", partition=2)
         found = told(reader.receive(FetchResponse, 18, correlation_id))
         assert {index: values_of(each) for index, each in found.items()} == {2: [b"second"]}
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
 
 
 def test_a_busy_partition_does_not_starve_the_others(client: Client, wide: Topic) -> None:

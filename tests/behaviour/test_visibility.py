@@ -138,7 +138,7 @@ def test_a_reader_in_the_middle_of_a_batch_gets_the_whole_batch(client: Client, 
 
 def test_a_long_poll_is_woken_by_a_produce(client: Client, topic: Topic) -> None:
     with client.another() as reader:
-        request = reader.fetch_request(topic, 0, max_wait_ms=15_000)
+        request = reader.fetch_request(topic, 0, max_wait_ms=60_000)
         began = time.monotonic()
         correlation_id = reader.send(request, 18)
         assert reader.is_silent(0.15)
@@ -146,7 +146,7 @@ def test_a_long_poll_is_woken_by_a_produce(client: Client, topic: Topic) -> None
         ((found,),) = (each.partitions for each in reader.receive(FetchResponse, 18, correlation_id).responses)
         assert values_of(found) == [b"wake up"]
         assert found.high_watermark == 1
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
 
 
 def test_a_long_poll_that_nothing_wakes_ends_in_time_and_empty(client: Client, topic: Topic) -> None:
@@ -155,12 +155,12 @@ def test_a_long_poll_that_nothing_wakes_ends_in_time_and_empty(client: Client, t
     took = time.monotonic() - began
     assert found.error_code == 0
     assert records_of(found) == []
-    assert 0.28 <= took < 3
+    assert 0.28 <= took < 30
 
 
 def test_a_long_poll_waits_until_there_are_enough_bytes(client: Client, topic: Topic) -> None:
     with client.another() as reader:
-        correlation_id = reader.send(reader.fetch_request(topic, 0, max_wait_ms=15_000, min_bytes=3_000), 18)
+        correlation_id = reader.send(reader.fetch_request(topic, 0, max_wait_ms=60_000, min_bytes=3_000), 18)
         client.append(topic, bytes(1_000))
         client.append(topic, bytes(1_000))
         assert reader.is_silent(0.15)
@@ -179,17 +179,17 @@ def test_too_few_bytes_are_returned_when_the_time_is_up(client: Client, topic: T
 
 def test_no_wait_is_asked_for_with_no_bytes(client: Client, topic: Topic) -> None:
     began = time.monotonic()
-    assert client.fetch(topic, 0, max_wait_ms=10_000, min_bytes=0).error_code == 0
-    assert time.monotonic() - began < 5
+    assert client.fetch(topic, 0, max_wait_ms=60_000, min_bytes=0).error_code == 0
+    assert time.monotonic() - began < 30
 
 
 def test_an_error_in_one_partition_ends_the_long_poll_at_once(client: Client, name: str) -> None:
     topic = client.create_topic(name, 2)
-    request = client.fetch_request(topic, 0, max_wait_ms=15_000)
+    request = client.fetch_request(topic, 0, max_wait_ms=60_000)
     request.topics[0].partitions.append(FetchPartition(partition=1, fetch_offset=9, partition_max_bytes=100))
     began = time.monotonic()
     ((quiet, astray),) = (each.partitions for each in client.call(request, FetchResponse).responses)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert quiet.error_code == 0
     assert astray.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -207,15 +207,15 @@ def test_a_partition_that_does_not_exist_hurries_nobody(client: Client, topic: T
 
 def test_a_reader_of_nothing_that_exists_is_told_at_once(client: Client, topic: Topic) -> None:
     began = time.monotonic()
-    found = client.fetch(topic, 0, partition=77, max_wait_ms=15_000)
+    found = client.fetch(topic, 0, partition=77, max_wait_ms=60_000)
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_every_reader_that_waits_is_woken(client: Client, topic: Topic) -> None:
     readers = [client.another() for _ in range(5)]
     try:
-        waiting = [(reader, reader.send(reader.fetch_request(topic, 0, max_wait_ms=15_000), 18)) for reader in readers]
+        waiting = [(reader, reader.send(reader.fetch_request(topic, 0, max_wait_ms=60_000), 18)) for reader in readers]
         assert readers[-1].is_silent(0.1)
         client.append(topic, b"all")
         for reader, correlation_id in waiting:
@@ -230,11 +230,11 @@ def test_a_deleted_topic_ends_the_long_poll_on_it(client: Client, name: str) -> 
     topic = client.create_topic(name)
     with client.another() as reader:
         began = time.monotonic()
-        correlation_id = reader.send(reader.fetch_request(topic, 0, max_wait_ms=15_000), 18)
+        correlation_id = reader.send(reader.fetch_request(topic, 0, max_wait_ms=60_000), 18)
         assert reader.is_silent(0.1)
         client.delete_topic(topic)
         ((found,),) = (each.partitions for each in reader.receive(FetchResponse, 18, correlation_id).responses)
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 30
         assert found.error_code in (
             ErrorCode.UNKNOWN_TOPIC_ID,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -258,12 +258,12 @@ def test_replies_keep_the_order_of_their_requests(client: Client, topic: Topic, 
 def test_a_request_starts_while_the_one_before_it_waits(client: Client, topic: Topic) -> None:
     """Kafka mutes a connection until it has answered; here the produce behind a parked fetch is what wakes it."""
     began = time.monotonic()
-    parked = client.send(client.fetch_request(topic, 0, max_wait_ms=15_000), 18)
+    parked = client.send(client.fetch_request(topic, 0, max_wait_ms=60_000), 18)
     behind = client.send(client.produce_request(topic, batch(b"woke it")), 13)
     ((found,),) = (each.partitions for each in client.receive(FetchResponse, 18, parked).responses)
     assert values_of(found) == [b"woke it"]
     assert produced(client.receive(ProduceResponse, 13, behind)).base_offset == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_pipelined_produces_are_appended_and_answered_in_order(client: Client, topic: Topic) -> None:
@@ -283,7 +283,7 @@ def test_a_reader_that_stalls_slows_no_producer(client: Client, topic: Topic) ->
         began = time.monotonic()
         for _ in range(20):
             client.append(topic, b"small")
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 30
 
 
 def test_two_writers_share_a_partition_without_a_gap(client: Client, topic: Topic) -> None:

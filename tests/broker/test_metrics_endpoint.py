@@ -297,7 +297,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 def fetch_page(address: tuple[str, int], path: str = "/metrics") -> str:
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -329,7 +329,7 @@ def fresh(address: tuple[str, int]) -> dict[str, float]:
 
 def eventually(address: tuple[str, int], series: str, expected: float) -> dict[str, float]:
     """The page once it shows `expected`."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while True:
         found = values(address)
         if found.get(series) == expected:

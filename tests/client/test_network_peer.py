@@ -67,7 +67,7 @@ async def turns(count: int = 10) -> None:
 
 async def lost(sending: Awaitable[object], code: ErrorCode = ErrorCode.NETWORK_EXCEPTION) -> str:
     with pytest.raises(PeerLost) as raised:
-        await asyncio.wait_for(sending, 5)
+        await asyncio.wait_for(sending, 60)
     assert raised.value.code == code
     return str(raised.value)
 

@@ -50,7 +50,7 @@ def read_all(node: NodeProcess, topic: str, count: int, partition: int = 0, **co
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         messages: list[Message] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(messages) < count and time.monotonic() < deadline:
             for message in consumer.consume(min(count, 500), timeout=1):
                 assert message.error() is None

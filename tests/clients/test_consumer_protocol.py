@@ -71,7 +71,7 @@ class Group:
             for name, consumer in self.members.items()
         }
 
-    def until(self, good: Callable[[], bool], seconds: float = 40) -> None:
+    def until(self, good: Callable[[], bool], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not good():
             assert time.monotonic() < deadline, f"still {self.assigned()} after {seconds} s"

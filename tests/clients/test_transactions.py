@@ -58,7 +58,7 @@ def reader(node: NodeProcess) -> Iterator[Callable[..., list[bytes]]]:
         consumers.append(consumer)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         values: list[bytes] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             message = consumer.poll(1)
             if message is None:
@@ -268,7 +268,7 @@ async def test_aiokafka_is_fenced(node: NodeProcess, new_topic: Callable[..., st
 
 def _eventually(ask: Callable[[], list[bytes]], wanted: list[bytes]) -> list[bytes]:
     """Markers are written after EndTxn is answered."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while (got := ask()) != wanted and time.monotonic() < deadline:
         time.sleep(0.05)
     return got

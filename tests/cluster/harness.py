@@ -44,7 +44,7 @@ QUICK = {
 }
 """Timeouts so short that a death is noticed within seconds."""
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class NodeProcess:

@@ -125,7 +125,7 @@ def test_a_killed_node_is_one_sentence_and_the_others_go_on(tmp_path: Path) -> N
         produce(bootstrap, b"before")
         os.kill(running.pid_of(2), signal.SIGKILL)
         produce(bootstrap, b"after")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not running.log.read_text() and time.monotonic() < deadline:
             time.sleep(0.02)
         lines = running.log.read_text().splitlines()
@@ -198,7 +198,7 @@ def test_nodes_do_not_outlive_their_parent(tmp_path: Path, number: signal.Signal
     assert len(children) == 3
     running.process.send_signal(number)
     running.wait()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(is_alive(pid) for pid in children) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(is_alive(pid) for pid in children)

@@ -7,7 +7,6 @@ off by the test. When nothing is ready the loop's time goes to the next timer, s
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from random import Random
@@ -31,6 +30,7 @@ from ottla.wire.messages.api_versions_request import ApiVersionsRequest
 from ottla.wire.messages.api_versions_response import ApiVersionsResponse, SupportedFeatureKey
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from tests.jumping_loop import JumpingLoop
 from tests.log.faulty_disk import FaultyDisk
 from tests.seams.surroundings import InlineOffload, LoopClock, MemoryNetwork
 
@@ -57,26 +57,9 @@ RAFT = (
 )
 
 
-class _JumpingSelector(selectors.DefaultSelector):
-    """Does not sleep: the time that it would have slept has passed at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_s = 1_000.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0)
-        if not found:
-            assert timeout is not None, "nothing will ever happen again"
-            self.now_s += timeout
-        return found
-
-
 def play(story: Callable[[], Coroutine[object, object, None]], within_s: float = 3_600) -> None:
     """Run `story` on a clock that jumps; `within_s` is of that clock."""
-    selector = _JumpingSelector()
-    loop = asyncio.SelectorEventLoop(selector)
-    loop.time = lambda: selector.now_s  # type: ignore[method-assign]
+    loop = JumpingLoop()
     try:
         loop.run_until_complete(asyncio.wait_for(story(), within_s))
         left = asyncio.all_tasks(loop)

@@ -16,6 +16,7 @@ from ottla.coordinator.outcome import Answer, CancelTimer, Outcome, SetTimer
 from ottla.coordinator.stored import AnyRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo
+from ottla.log.producers import KNOWN_OPEN
 from ottla.records import BatchBuilder, BatchHeader, CompressionType, batches
 from ottla.runtime import DiskError
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -419,13 +420,74 @@ async def test_a_commit_that_takes_too_long_is_told_so_and_may_yet_happen() -> N
         assert [effect for _, _, effect in it.rung] == [Ring("bell")]
 
 
-async def test_a_record_that_somebody_else_wrote_makes_the_shard_read_its_log_again() -> None:
+def foreign(it: Play, *records: tuple[bytes, bytes | None]) -> memoryview:
+    builder = BatchBuilder()
+    for key, value in records:
+        builder.append(it.it.clock.wall_ms(), key, value)
+    return memoryview(builder.build())
+
+
+async def test_a_record_that_somebody_else_wrote_is_taken_up() -> None:
+    async with play() as it:
+        promise = it.runtime.write(NAME, setting(NAME, 1))
+        unknown = (b"\0\7of a later release", b"\0\0")
+        batch = foreign(it, KINDS.encode(record(NAME, 2)), unknown, KINDS.encode(record("b", 3)))
+        it.it.node.services.replicas.produce_internally(it.partition, batch, -1, 12)
+        # What was gathered went before it.
+        assert promise.result() == 1
+        assert it.toy.committed() == {NAME: 2, "b": 3}
+        assert await it.runtime.write(NAME, adding(1)) == 3
+        assert it.partition.log.log_end_offset == 5
+        assert len(it.made) == 1
+        it.lead()
+        await loaded(it)
+        assert it.toy.committed() == {NAME: 3, "b": 3}
+
+
+async def test_what_somebody_else_wrote_is_committed_with_the_high_watermark() -> None:
+    async with play() as it:
+        it.lead_two()
+        batch = foreign(it, KINDS.encode(record(NAME, 1)))
+        it.it.node.services.replicas.produce_internally(it.partition, batch, -1, 12)
+        promise = it.runtime.write(NAME, adding(1))
+        await turn()
+        assert (it.toy.state(), it.toy.committed()) == ({NAME: 2}, {})
+        it.replicate(1)
+        assert it.toy.committed() == {NAME: 1}
+        assert not promise.done
+        it.replicate()
+        assert promise.result() == 2
+
+
+async def test_a_record_without_a_key_that_somebody_else_wrote_stops_the_shard() -> None:
+    """As it would when the log is loaded."""
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        builder = BatchBuilder()
+        builder.append(it.it.clock.wall_ms(), None, b"no key")
+        it.it.node.services.replicas.produce_internally(it.partition, memoryview(builder.build()), -1, 12)
+        assert code(it.runtime.write(NAME, setting(NAME, 2))) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_transaction_that_somebody_else_began_makes_the_shard_read_its_log_again() -> None:
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        it.partition.log.producers.verify_transactions = False
+        builder = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        builder.append(it.it.clock.wall_ms(), *KINDS.encode(record(NAME, 2)))
+        batch = memoryview(builder.build())
+        it.it.node.services.replicas.produce_internally(it.partition, batch, -1, 12, guard=KNOWN_OPEN)
+        assert len(it.made) == 2
+        await loaded(it)
+        assert it.toy.state() == {NAME: 1}
+
+
+async def test_a_record_that_somebody_else_wrote_unheard_makes_the_shard_read_its_log_again() -> None:
     async with play() as it:
         await it.runtime.write(NAME, setting(NAME, 1))
         promise = it.runtime.write(NAME, setting(NAME, 2))
-        builder = BatchBuilder()
-        builder.append(it.it.clock.wall_ms(), *KINDS.encode(record(NAME, 3)))
-        it.it.node.services.replicas.produce(it.partition, memoryview(builder.build()), -1, 12)
+        batch = foreign(it, KINDS.encode(record(NAME, 3)))
+        it.it.node.services.replicas.produce(it.partition, batch, -1, 12)
         await turn()
         assert code(promise) == ErrorCode.NOT_COORDINATOR
         assert len(it.made) == 2

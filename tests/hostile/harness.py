@@ -68,7 +68,7 @@ class Target:
         sock = socket.socket()
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.settimeout(20)
+        sock.settimeout(60)
         sock.connect(self.node.address)
         return sock
 

@@ -107,10 +107,10 @@ def test_large_halves_stay_within_the_budget_for_requests(target: Target) -> Non
         check_canary(target)
         # Room for sixteen of them, who can finish; the others come after, and nobody waits for ever.
         for sock in socks:
-            sock.settimeout(20)
+            sock.settimeout(60)
         files = target.open_files()
     assert cost[0].peak_mb < 150
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while target.open_files() > files - 190 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert target.open_files() <= files - 190
@@ -127,7 +127,7 @@ def test_a_flood_beyond_the_limit_by_address_is_turned_away(target: Target) -> N
         assert 40 <= refused <= 60
         assert exchange(socks[0], PING) is not None
         check_canary(target)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:  # There is room again once they have gone.
         if target.outcome(PING) is not None:
             break
@@ -142,7 +142,7 @@ def test_connections_that_come_and_go_leave_nothing(target: Target) -> None:
         for sock in socks:  # A reset in place of an orderly end.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
             sock.sendall(PING[:7])
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while target.open_files() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert target.open_files() <= before
@@ -206,7 +206,7 @@ def test_who_never_reads_is_idle_and_let_go(target: Target) -> None:
     before = target.open_files()
     stalled = [stall(target, 3) for _ in range(5)]
     try:
-        deadline = time.monotonic() + IDLE_S + 10 + 5
+        deadline = time.monotonic() + IDLE_S + 60
         while target.open_files() > before and time.monotonic() < deadline:
             time.sleep(0.2)
         assert target.open_files() <= before
@@ -237,7 +237,7 @@ def test_requests_pipelined_without_end_are_answered_in_order_and_in_turn(target
     requests = b"".join(frame(18, 0, b"", correlation_id=n) for n in range(count))
     target.mark()
     with target.connect() as sock:
-        sock.settimeout(30)
+        sock.settimeout(60)
         sock.sendall(requests)
         for number in range(count):
             answer = exchange(sock, b"")
@@ -285,7 +285,7 @@ def test_a_reader_that_is_stopped_and_goes_on_misses_nothing(target: Target) -> 
         time.sleep(0.5)
         check_canary(target)
         os.kill(process.pid, signal.SIGCONT)
-        assert process.wait(20) == 0  # It has read all it was owed, and was then closed for its silence.
+        assert process.wait(60) == 0  # It has read all it was owed, and was then closed for its silence.
     finally:
         process.kill()
         process.communicate()

@@ -88,7 +88,7 @@ def test_a_request_that_ends_with_the_connection_is_forgotten(target: Target) ->
     for size in range(1, 60):
         with target.connect() as sock:
             sock.sendall(frame(3, 12, drawn(3, 12, 1)[0] + bytes(60))[:size])
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while target.open_files() > files and time.monotonic() < deadline:
         time.sleep(0.01)
     assert target.open_files() <= files
@@ -133,7 +133,7 @@ def test_the_largest_produce_is_served(target: Target) -> None:
     batch = batch_of(bytes(90 * MIB))
     with target.client(60) as client:
         assert produce(client, VICTIM_TOPIC, batch)[0] == ErrorCode.MESSAGE_TOO_LARGE
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while target.resident_mb() > 120 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert target.resident_mb() < 120

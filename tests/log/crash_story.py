@@ -15,8 +15,8 @@ from ottla.log.append import AppendOrigin
 from ottla.log.checkpoints import decode_epochs, decode_offsets
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.offset_index import OffsetIndex
+from ottla.log.producer_replay import apply_to_producers
 from ottla.log.producers import ProducerStates
-from ottla.log.recovery import apply_to_producers
 from ottla.log.segment import Segment
 from ottla.log.time_index import TimeIndex
 from ottla.model import TopicPartition, Uuid
@@ -51,6 +51,8 @@ class Promised:
     truncating_to: int | None = None
     flushed: int = 0
     """How far a flush returned, since the last truncation."""
+    flushes: int = 0
+    """How often histories became impossible."""
     synced: int = 0
     """How far a sync may have reached, though nothing was promised: in a close that failed later."""
     end: int = 0
@@ -63,6 +65,7 @@ class Promised:
 
     def forget_other_histories(self) -> None:
         """After a flush only those may come back that agree with the present as far as it was flushed."""
+        self.flushes += 1
         present = [data for data in self.history if read_header(data).next_offset <= self.flushed]
         self.histories = [
             history
@@ -81,6 +84,27 @@ class Chronicle:
     closed: bool = False
     """A clean shutdown has completed and nothing was started since."""
     closing: bool = False
+
+    def promises(self) -> tuple[object, ...]:
+        """All that a power loss may not break. Appends that were not flushed are not among them: they only add to what
+        may be there."""
+        at_rest = self.closed or self.closing
+        logs = (
+            (partition, each.topic_id, each.flushes, each.flushed, each.synced, each.start_max, each.truncating_to)
+            + ((each.end,) if at_rest else ())
+            for partition, each in sorted(self.logs.items())
+        )
+        return (*logs, frozenset(self.gone), frozenset(self.going), self.closed, self.closing)
+
+
+class Seen:
+    """Disks that were looked at already, by their states."""
+
+    def __init__(self) -> None:
+        self.lost: set[tuple[bytes, tuple[object, ...], bool, bool]] = set()
+        """As power losses left them, with what was promised then."""
+        self.recovered: set[tuple[bytes, bool]] = set()
+        """As a recovery left them."""
 
 
 class Life:
@@ -376,6 +400,7 @@ def check_after_crash(
     chronicle: Chronicle,
     config: LogConfig,
     *,
+    seen: Seen,
     power_loss: bool,
     sick: bool = False,
     recovering: bool = False,
@@ -383,8 +408,14 @@ def check_after_crash(
     """Everything that the crash may not have broken, on the disk as it was left.
 
     If it came while `recovering` from another, that recovery may have flushed more than the chronicle knows. A `sick`
-    disk has failed a sync: its page cache shows what will never reach it, and no later sync helps.
+    disk has failed a sync: its page cache shows what will never reach it, and no later sync helps. What was `seen`
+    before, under the same promises, need not be looked at again.
     """
+    if power_loss:
+        found = (disk.state(), chronicle.promises(), recovering, sick)
+        if found in seen.lost:
+            return
+        seen.lost.add(found)
     honest_marker = disk.exists(f"{DIRECTORY}/{files.CLEAN_SHUTDOWN}")
     if honest_marker:
         # E5: the marker is the last thing that a clean shutdown writes, and is gone before anything else happens.
@@ -406,6 +437,11 @@ def check_after_crash(
     for partition, promised in chronicle.logs.items():
         if promised.flushed and promised.topic_id not in chronicle.going:
             assert partition in manager.logs, "a flushed log is there"
+    # From here on nothing depends on what was promised: many crashes come to the same.
+    recovered = (disk.state(), sick)
+    if recovered in seen.recovered:
+        return
+    seen.recovered.add(recovered)
     before = {tp: [data for _, data in all_batches(log)] for tp, log in manager.logs.items()}
 
     # E4: what was served once does not vanish in a second crash, though nothing was flushed since.

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.log import Log, LogConfig, LogManager, ProducerStates
 from ottla.log.cleaner import CleaningSettings, LogCleaned, assess
-from ottla.log.recovery import apply_to_producers
+from ottla.log.producer_replay import apply_to_producers
 from ottla.records import BatchHeader, Record, crc_is_valid, iterate
 
 from .compacting import ChanceWriter, compact, seal

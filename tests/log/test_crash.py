@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, StartupError
 from ottla.log import LogConfig, LogManager, files
 from ottla.runtime.seams import DiskError
 
-from .crash_story import CONFIG, Life, check_after_crash
+from .crash_story import CONFIG, Life, Seen, check_after_crash
 from .faulty_disk import FaultyDisk, Operation, Survival
 from .story import DIRECTORY, NOW
 
@@ -30,6 +30,7 @@ class Crashes:
         self.life: Life | None = None
         self.points = 0
         self.crashes = 0
+        self._seen = Seen()
 
     def __call__(self, operation: Operation) -> None:
         if self.life is None:
@@ -53,7 +54,7 @@ class Crashes:
         assert self.life is not None
         self.crashes += 1
         try:
-            check_after_crash(disk, self.life.chronicle, self.config, power_loss=power_loss)
+            check_after_crash(disk, self.life.chronicle, self.config, seen=self._seen, power_loss=power_loss)
         except Exception as error:
             raise AssertionError(f"{kind} {where}: {error}") from error
 
@@ -112,7 +113,7 @@ def tell_with_a_failure(number: int, kinds: frozenset[str], story: Story) -> tup
     return disk, life, failed[0] if failed else "", any(failed_while_closing)
 
 
-def check_failure(number: int, kinds: frozenset[str], story: Story) -> bool:
+def check_failure(number: int, kinds: frozenset[str], story: Story, seen: Seen) -> bool:
     """E17: the log that met the error is offline and stays so, and no promise made before it is broken."""
     disk, life, failed, in_close = tell_with_a_failure(number, kinds, story)
     if not failed:
@@ -137,10 +138,10 @@ def check_failure(number: int, kinds: frozenset[str], story: Story) -> bool:
     ), f"{where}: the marker is not honest"
     life.chronicle.closed |= disk.exists(f"{DIRECTORY}/{files.CLEAN_SHUTDOWN}")
     try:
-        check_after_crash(disk.copy(), life.chronicle, CONFIG, power_loss=True, sick="sync" in kinds)
+        check_after_crash(disk.copy(), life.chronicle, CONFIG, seen=seen, power_loss=True, sick="sync" in kinds)
         for survival in Survival:
             lost = disk.after_power_loss(survival, Random(number))
-            check_after_crash(lost, life.chronicle, CONFIG, power_loss=True)
+            check_after_crash(lost, life.chronicle, CONFIG, seen=seen, power_loss=True)
     except Exception as error:
         raise AssertionError(f"{where}: {error}") from error
     return True
@@ -152,7 +153,8 @@ SYNCS = frozenset({"sync", "sync_dir"})
 
 def fail_everywhere(kinds: frozenset[str], stride: int, story: Story) -> int:
     number = 1
-    while check_failure(number, kinds, story):
+    seen = Seen()
+    while check_failure(number, kinds, story, seen):
         number += stride
     print(f"every {stride}. of {number} operations failed")
     return number
@@ -175,7 +177,7 @@ class CrashInRecovery(BaseException):
     """Stops a recovery in its middle."""
 
 
-def crash_in_recovery(disk: FaultyDisk, life: Life, seed: int) -> int:
+def crash_in_recovery(disk: FaultyDisk, life: Life, seed: int, seen: Seen) -> int:
     """Lose power again before every operation of the recovery from a power loss; how many operations it has."""
     number = 0
     while True:
@@ -193,13 +195,14 @@ def crash_in_recovery(disk: FaultyDisk, life: Life, seed: int) -> int:
         except CrashInRecovery:
             survival = list(Survival)[(seed + number) % len(Survival)]
             lost = attempt.after_power_loss(survival, Random(seed * 1009 + number))
-            check_after_crash(lost, life.chronicle, CONFIG, power_loss=True, recovering=True)
+            check_after_crash(lost, life.chronicle, CONFIG, seen=seen, power_loss=True, recovering=True)
         else:
             return number - 1
 
 
 def crash_twice(every: int, story: Story) -> int:
     disk = FaultyDisk()
+    seen = Seen()
     tried = points = 0
 
     def hook(operation: Operation) -> None:
@@ -208,7 +211,7 @@ def crash_twice(every: int, story: Story) -> int:
         if points % every == 0:
             survival = list(Survival)[points // every % len(Survival)]
             lost = disk.after_power_loss(survival, Random(points))
-            tried += crash_in_recovery(lost, life, points)
+            tried += crash_in_recovery(lost, life, points, seen)
 
     life = Life(disk)
     disk.hook = hook

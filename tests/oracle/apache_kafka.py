@@ -98,6 +98,34 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
+_CONNECTOR_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ottla</groupId>
+  <artifactId>connector</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.spark</groupId><artifactId>spark-sql-kafka-0-10_2.13</artifactId><version>{spark}</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+    <!-- The token provider of this release of Spark was not published; that of an earlier one serves. -->
+    <dependency>
+      <groupId>org.apache.spark</groupId><artifactId>spark-token-provider-kafka-0-10_2.13</artifactId>
+      <version>4.0.0</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>3.9.1</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.commons</groupId><artifactId>commons-pool2</artifactId><version>2.12.1</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
 class OracleUnavailable(RuntimeError):
     """Java, Maven or the jars cannot be had here; the message says what is missing."""
 
@@ -149,17 +177,28 @@ def classpath() -> str:
     return os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")))
 
 
-def _resolve(jars: Path) -> None:
+def spark_connector() -> list[Path]:
+    """The jars of Spark's own Kafka connector, for the PySpark that is installed; resolved by Maven the first time."""
+    from pyspark import __version__ as spark
+
+    jars = CACHE / f"spark-kafka-{spark}"
+    with _cache_lock():
+        if not jars.is_dir():
+            _resolve(jars, _CONNECTOR_POM.replace("{spark}", spark))
+    return sorted(jars.glob("*.jar"))
+
+
+def _resolve(jars: Path, wanted: str = _POM) -> None:
     maven = _command("mvn", "Maven, to fetch Apache Kafka's jars (or OTTLA_KAFKA_CLASSPATH set to them)")
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         pom = Path(scratch) / "pom.xml"
-        pom.write_text(_POM)
+        pom.write_text(wanted)
         target = Path(scratch) / "jars"
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
         command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode != 0:
-            raise OracleUnavailable(f"Maven could not resolve Apache Kafka's jars:\n{done.stdout}{done.stderr}")
+            raise OracleUnavailable(f"Maven could not resolve the jars:\n{done.stdout}{done.stderr}")
         target.rename(jars)
 
 

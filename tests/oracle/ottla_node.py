@@ -84,7 +84,7 @@ class OttlaNode:
                 env=self._environment,
             )
 
-    def wait_ready(self, timeout: float = 30) -> None:
+    def wait_ready(self, timeout: float = 60) -> None:
         """Wait for the ready line and learn the port from it."""
         process = self._process
         assert process is not None, "not started"
@@ -103,7 +103,7 @@ class OttlaNode:
         self.wait_ready()
         return self
 
-    def stop(self, timeout: float = 30) -> int:
+    def stop(self, timeout: float = 60) -> int:
         """Shut down cleanly by SIGTERM; a status other than 0 is a failure."""
         process, self._process = self._process, None
         if process is None:

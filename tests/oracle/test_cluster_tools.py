@@ -64,7 +64,7 @@ def fourth(cluster: Cluster, at: At, tmp_path_factory: pytest.TempPathFactory) -
     return node
 
 
-def until(holds: Callable[[], bool], what: str, timeout: float = 30) -> None:
+def until(holds: Callable[[], bool], what: str, timeout: float = 60) -> None:
     """Tools show what a broker knows by now: news takes a moment to reach it."""
     deadline = time.monotonic() + timeout
     last = "it was not so"

@@ -28,7 +28,7 @@ def described(at: At, *arguments: str) -> dict[str, tuple[str, str, str]]:
 
 def eventually(at: At, arguments: list[str], name: str, value: str | None) -> tuple[str, str, str]:
     """Describe until `name` has `value` (None: is absent); a broker follows the controller a moment later."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         configs = described(at, *arguments)
         found = configs.get(name, ("", "", ""))

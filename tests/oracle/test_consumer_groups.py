@@ -67,7 +67,7 @@ def commit(at: At, group: str, topic: str, *offsets: int, metadata: str = "") ->
     places = [
         confluent_kafka.TopicPartition(topic, partition, offset, metadata) for partition, offset in enumerate(offsets)
     ]
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 60
     while True:
         try:
             consumer.commit(offsets=places, asynchronous=False)
@@ -92,7 +92,7 @@ def joined(at: At, group: str, topic: str, protocol: str) -> Iterator[confluent_
         }
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 60
     while len(consumer.assignment()) < 2:
         assert time.monotonic() < deadline
         consumer.poll(0.1)

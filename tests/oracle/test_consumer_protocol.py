@@ -66,7 +66,7 @@ class Members:
         sizes = [len(some) for some in owned]
         return everything == sorted(f"{topic}-{index}" for index in range(partitions)) and max(sizes) - min(sizes) <= 1
 
-    def until(self, good: Callable[[dict[str, set[str]]], bool], seconds: float = 40) -> dict[str, set[str]]:
+    def until(self, good: Callable[[dict[str, set[str]]], bool], seconds: float = 60) -> dict[str, set[str]]:
         deadline = time.monotonic() + seconds
         while not good(found := self.assigned()):
             assert time.monotonic() < deadline, f"still {found} after {seconds} s"

@@ -48,7 +48,7 @@ def mixed(request: pytest.FixtureRequest, tools: KafkaTools, tmp_path: Path) -> 
         home.end()
 
 
-def until(holds: Callable[[], bool], what: str, timeout: float = 20) -> None:
+def until(holds: Callable[[], bool], what: str, timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"

@@ -48,7 +48,7 @@ def build(target: Path, **environment: str) -> Path:
 def test_the_wheel_builds_with_and_without_a_compiler(tmp_path: Path, compiler: str, native: bool) -> None:
     wheel = build(tmp_path, CC=compiler)
     names = zipfile.ZipFile(wheel).namelist()
-    for room in ("records", "records/cleaning", "wire"):
+    for room in ("records", "records/cleaning", "records/columns", "wire"):
         assert any(name.startswith(f"ottla/{room}/_native.") and name.endswith(".so") for name in names) is native
     assert "ottla/py.typed" in names
     unpacked = tmp_path / "installed"

@@ -4,7 +4,6 @@ test can hold back, cut off, or have say something else."""
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -52,28 +51,6 @@ NOW = 1_800_000_000_000
 
 def topic_id(number: int) -> Uuid:
     return Uuid(bytes(15) + bytes([number + 10]))
-
-
-class _Jumping(selectors.DefaultSelector):
-    """Waits no time at all, and says how long it would have."""
-
-    waited_s = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "nothing will ever happen any more"
-        self.waited_s += max(0.0, timeout)
-        return super().select(0)
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer when nothing is ready: seconds that cost none."""
-
-    def __init__(self) -> None:
-        self._jumping = _Jumping()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        return self._jumping.waited_s
 
 
 class Asked(NamedTuple):
@@ -458,14 +435,14 @@ class Stage:
         self.image = MetadataImage(cluster=self.image.cluster, configs=configs)
         self.fetchers.on_metadata(self.image)
 
-    async def until(self, holds: Callable[[], bool], within_s: float = 5) -> None:
+    async def until(self, holds: Callable[[], bool], within_s: float = 60) -> None:
         deadline = asyncio.get_running_loop().time() + within_s
         while not holds():
             assert asyncio.get_running_loop().time() < deadline, "it did not come about in time"
             assert not self.bugs
             await asyncio.sleep(0.001)
 
-    async def caught_up(self, partition: HostedPartition, leader: Leader | None = None, within_s: float = 5) -> None:
+    async def caught_up(self, partition: HostedPartition, leader: Leader | None = None, within_s: float = 60) -> None:
         """Until the copy is all that the leader has, and as committed."""
         source = (leader or self.leader).partitions[partition.topic_id, partition.index].log
         await self.until(

@@ -192,7 +192,7 @@ class Stage:
 
     async def settle(self, until: Callable[[], bool]) -> None:
         """Let the loop run until `until` holds."""
-        for _ in range(200):
+        for _ in range(12_000):
             if until():
                 return
             await asyncio.sleep(0.005)

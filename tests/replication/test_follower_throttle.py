@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from ottla.broker.replication.throttle import UNLIMITED, ReplicationThrottle, is_throttled
-from tests.replication.follower_stage import JumpingLoop, Stage
+from tests.jumping_loop import JumpingLoop
+from tests.replication.follower_stage import Stage
 
 MB = 1_000_000
 

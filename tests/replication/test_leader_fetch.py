@@ -131,14 +131,14 @@ async def test_a_waiting_follower_is_answered_by_data_and_not_by_the_watermark()
         setting.create()
         await setting.produce(b"one")
         two, three = await setting.follower(2), await setting.follower(3)
-        waiting = asyncio.ensure_future(two.fetch(1, wait_ms=5_000))
+        waiting = asyncio.ensure_future(two.fetch(1, wait_ms=60_000))
         await asyncio.sleep(0.02)
         await three.fetch(1)
         assert setting.partition.log.high_watermark == 1
         await asyncio.sleep(0.02)
         assert not waiting.done()
         await setting.produce(b"two")
-        found = await asyncio.wait_for(waiting, 1)
+        found = await asyncio.wait_for(waiting, 30)
         assert (values(found), found.high_watermark) == ([b"two"], 1)
 
 
@@ -147,14 +147,14 @@ async def test_a_follower_that_says_which_watermark_it_knows_hears_of_a_higher_o
         setting.create()
         await setting.produce(b"one")
         two, three = await setting.follower(2), await setting.follower(3)
-        waiting = asyncio.ensure_future(two.fetch(1, wait_ms=5_000, high_watermark=0))
+        waiting = asyncio.ensure_future(two.fetch(1, wait_ms=60_000, high_watermark=0))
         await asyncio.sleep(0.02)
         assert not waiting.done()
         await three.fetch(1)
-        found = await asyncio.wait_for(waiting, 1)
+        found = await asyncio.wait_for(waiting, 30)
         assert (values(found), found.high_watermark) == ([], 1)
         # And in the first place, if it is late.
-        found = await asyncio.wait_for(two.fetch(1, wait_ms=5_000, high_watermark=0), 1)
+        found = await asyncio.wait_for(two.fetch(1, wait_ms=60_000, high_watermark=0), 30)
         assert found.high_watermark == 1
 
 
@@ -162,7 +162,7 @@ async def test_a_follower_waits_no_longer_than_it_asks_to() -> None:
     async with stage() as setting:
         setting.create()
         two = await setting.follower(2)
-        found = await asyncio.wait_for(two.fetch(0, wait_ms=30), 1)
+        found = await asyncio.wait_for(two.fetch(0, wait_ms=30), 30)
         assert (found.error_code, values(found)) == (0, [])
 
 
@@ -170,10 +170,10 @@ async def test_a_follower_that_waits_when_the_leadership_moves_is_told() -> None
     async with stage() as setting:
         setting.create()
         two = await setting.follower(2)
-        waiting = asyncio.ensure_future(two.fetch(0, wait_ms=5_000))
+        waiting = asyncio.ensure_future(two.fetch(0, wait_ms=60_000))
         await asyncio.sleep(0.02)
         setting.change(leader=3)
-        found = await asyncio.wait_for(waiting, 1)
+        found = await asyncio.wait_for(waiting, 30)
         assert found.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
@@ -204,11 +204,11 @@ async def test_a_second_request_of_a_session_has_the_first_answered_as_it_stands
         await setting.produce(b"one")
         two, again = await setting.follower(2), await setting.follower(2)
         session = (await two.ask(wanted(0), session=(0, 0))).session_id
-        waiting = asyncio.ensure_future(two.ask(wanted(1), session=(session, 1), wait_ms=5_000))
+        waiting = asyncio.ensure_future(two.ask(wanted(1), session=(session, 1), wait_ms=60_000))
         await asyncio.sleep(0.02)
         second = await again.ask(wanted(0), session=(session, 2))
         assert values(second.responses[0].partitions[0]) == [b"one"]
-        first = await asyncio.wait_for(waiting, 1)
+        first = await asyncio.wait_for(waiting, 30)
         assert [values(told) for topic in first.responses for told in topic.partitions] == [[]]
 
 
@@ -234,7 +234,7 @@ async def test_two_requests_of_one_consumer_session_at_once_each_get_what_they_a
         second = await ask(0, (session, 2))
         assert values(second.responses[0].partitions[0]) == [b"one"]
         await setting.produce(b"two")
-        first = await asyncio.wait_for(waiting, 1)
+        first = await asyncio.wait_for(waiting, 30)
         assert values(first.responses[0].partitions[0]) == [b"two"]
 
 
@@ -305,7 +305,7 @@ async def test_a_session_that_ends_is_forgotten_by_its_partitions() -> None:
         assert len(setting.partition.replica_readers) == 1
         await two.ask(wanted(0), session=(session, -1))
         assert setting.partition.replica_readers == {}
-        assert (await asyncio.wait_for(two.fetch(0, wait_ms=20), 1)).error_code == 0
+        assert (await asyncio.wait_for(two.fetch(0, wait_ms=20), 30)).error_code == 0
         assert setting.partition.replica_readers == {}
 
 

@@ -249,7 +249,7 @@ async def test_a_log_that_goes_offline_by_itself_takes_its_partition_along() -> 
         setting.create()
         waiting = asyncio.ensure_future(setting.produce(b"one", acks=-1))
         two = await setting.follower(2)
-        polling = asyncio.ensure_future(two.fetch(1, wait_ms=5_000))
+        polling = asyncio.ensure_future(two.fetch(1, wait_ms=60_000))
         await setting.settle(lambda: bool(setting.partition.replica_readers))
         partition = setting.partition
         partition.log.offline = True
@@ -373,7 +373,7 @@ async def test_a_consumer_is_sent_to_the_follower_in_its_rack() -> None:
         assert (await setting.consume(0, rack="east")).preferred_read_replica == -1, "2 has not got offset 0 yet"
         await two.fetch(1)
         await three.fetch(1)
-        sent = await asyncio.wait_for(setting.consume(0, rack="east", wait_ms=5_000), 1)
+        sent = await asyncio.wait_for(setting.consume(0, rack="east", wait_ms=60_000), 30)
         assert (sent.preferred_read_replica, values(sent), sent.high_watermark) == (2, [], 1)
         assert (await setting.consume(0, rack="west")).preferred_read_replica == 3
         for rack in ("", "north"):
@@ -390,11 +390,11 @@ async def test_a_follower_serves_consumers_up_to_its_own_high_watermark() -> Non
         setting.change(leader=2)
         log = setting.partition.log
         assert values(await setting.consume(0, version=17)) == []
-        waiting = asyncio.ensure_future(setting.consume(0, wait_ms=5_000))
+        waiting = asyncio.ensure_future(setting.consume(0, wait_ms=60_000))
         await asyncio.sleep(0.02)
         log.update_high_watermark(2)
         setting.services.replicas.on_follower_advanced(setting.partition)
-        found = await asyncio.wait_for(waiting, 1)
+        found = await asyncio.wait_for(waiting, 30)
         assert values(found) == [b"one", b"two"]
         assert (await setting.consume(3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (await setting.consume(0, version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

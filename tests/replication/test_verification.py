@@ -257,7 +257,7 @@ async def test_what_comes_up_while_a_node_is_asked_goes_into_its_next_request() 
         answers += [play.produce(0, producer_id=each, transactional_id=f"t{each}") for each in (2, 3, 4)]
         # Two of the same transaction, over two connections: it is asked about once.
         answers += [play.produce(0, producer_id=2, transactional_id="t2")]
-        line = play.verification._lines[2]
+        line = play.verification._lines._lines[2]
         await play.until(lambda: sum(len(each) for each in line.waiting.values()) == 4)
         assert len(play.coordinator.asked) == 1
         play.coordinator.answer()
@@ -274,7 +274,7 @@ async def test_an_answer_that_cannot_be_read_is_none() -> None:
         first = play.produce(0, producer_id=1, transactional_id="a")
         await play.until_asked()
         second = play.produce(0, producer_id=2, transactional_id="b")
-        line = play.verification._lines[2]
+        line = play.verification._lines._lines[2]
         await play.until(lambda: bool(line.waiting))
         play.coordinator._answers[-1].set_exception(Malformed("it cannot be read"))
         assert (await first).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -289,7 +289,7 @@ async def test_one_who_fails_at_an_answer_keeps_nobody_else_from_theirs() -> Non
         await play.until_asked()
         bugs: list[BaseException] = []
         play.stage.services.stop_node = bugs.append
-        line = play.verification._lines[2]
+        line = play.verification._lines._lines[2]
         answers = [play.produce(0, producer_id=each, transactional_id=f"t{each}") for each in (2, 3)]
         await play.until(lambda: len(line.waiting) == 2)
         stumbling = next(iter(line.waiting.values()))[0]
@@ -318,7 +318,7 @@ async def test_a_newer_epoch_takes_the_place_of_an_older_one_that_waits() -> Non
     async with theatre() as play:
         busy = play.produce(0, producer_id=1, transactional_id="another")
         await play.until_asked()
-        line = play.verification._lines[2]
+        line = play.verification._lines._lines[2]
         old = play.produce(0, epoch=1)
         await play.until(lambda: "t1" in line.waiting)
         new = play.produce(0, epoch=2)

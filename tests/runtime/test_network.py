@@ -78,7 +78,7 @@ async def dialed(listener: SocketListener) -> AsyncIterator[tuple[asyncio.Stream
 
 async def until(condition: object) -> None:
     assert callable(condition)
-    for _ in range(500):
+    for _ in range(6_000):
         if condition():
             return
         await asyncio.sleep(0.01)

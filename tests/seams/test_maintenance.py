@@ -59,7 +59,7 @@ async def stage(**settings: str) -> AsyncIterator[Stage]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(6_000):
         if condition():
             return
         await asyncio.sleep(0.01)

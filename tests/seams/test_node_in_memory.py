@@ -80,7 +80,7 @@ class Client:
             if self.lost:
                 raise ConnectionResetError
             self._arrived.clear()
-            await asyncio.wait_for(self._arrived.wait(), 10)
+            await asyncio.wait_for(self._arrived.wait(), 60)
         frame = bytes(self._received[4:])
         self._received.clear()
         head = read_response_header(frame, APIS[request.API_KEY].response_header_version(version) == 1)

@@ -244,7 +244,7 @@ async def test_peers_over_the_creation_rate_wait_and_are_served_later() -> None:
         dials = [asyncio.create_task(it.network.connect("memory", 9092, client)) for client in clients]
         await asyncio.sleep(0.01)
         assert sum(dial.done() for dial in dials) == 20  # With the stage's own client that is one too many.
-        await asyncio.wait_for(asyncio.gather(*dials), 5)
+        await asyncio.wait_for(asyncio.gather(*dials), 60)
         assert asyncio.get_running_loop().time() - began_s >= 0.4
         assert len(it.node.services.connections) == 31
 

@@ -11,10 +11,10 @@ from ottla.sim.checkers.histories import HistoryChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.violation import Violation
-from ottla.sim.disk import FileNode
 from ottla.sim.faults import KINDS
 from ottla.sim.history import EndOffset, History, Outcome, Poll, Read, Send
 from ottla.sim.mutations import MUTATIONS
+from ottla.sim.volume import FileNode
 
 PLACE = TopicPartition("t", 0)
 

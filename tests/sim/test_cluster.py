@@ -8,13 +8,17 @@ from random import Random
 
 import pytest
 
+from ottla.broker.purgatory import DelayedProduce
+from ottla.metrics.instruments import Meter
 from ottla.sim import view
+from ottla.sim.checkers.leftovers import leftovers
 from ottla.sim.checkers.liveness import choose_core
 from ottla.sim.checkers.violation import Violation
+from ottla.sim.errands import TOPIC, create_topics
 from ottla.sim.faults import KINDS
 from ottla.sim.faults.operations import set_min_isr
 from ottla.sim.options import Mode, expand
-from ottla.sim.run import TOPIC, Simulation
+from ottla.sim.run import Simulation
 
 
 @contextmanager
@@ -23,7 +27,7 @@ def running(seed: int = 2, nodes: int = 3) -> Iterator[Simulation]:
     simulation = Simulation(expand(seed, Mode.LIVENESS, kinds=tuple(KINDS), nodes=nodes))
     try:
         simulation.cluster.start()
-        simulation._until(simulation._create_topic(), 60, "the topic could be created")
+        simulation._until(create_topics(simulation), 60, "the topic could be created")
         passes(simulation, 5)
         yield simulation
     finally:
@@ -96,3 +100,18 @@ def test_a_failure_of_the_simulation_itself_is_no_success() -> None:
         simulation.spawn(broken())
         with pytest.raises(Violation, match=r"BUG: in the simulation: .*could not be made"):
             passes(simulation, 1)
+
+
+def test_what_waits_for_clients_that_are_gone_is_noticed() -> None:
+    with running() as simulation:
+        cluster = simulation.cluster
+        core = list(cluster.machines.values())
+        assert leftovers(cluster, core, 0) == []
+        place = simulation.places[0]
+        leader = next(machine for machine in core if (found := view.hosted(machine, place)) and found.leader)
+        hosted = view.hosted(leader, place)
+        assert hosted is not None
+        delayed = DelayedProduce(lambda unsafe: None, Meter())
+        delayed.wait_for(hosted, hosted.log.log_end_offset + 1, committed=True)
+        assert [name for name in leftovers(cluster, core, 0) if "delayed writes" in name] == leftovers(cluster, core, 0)
+        assert leftovers(cluster, core, 0) != []

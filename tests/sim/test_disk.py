@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from ottla.runtime.seams import DiskError
-from ottla.sim.disk import SimDisk, Volume
+from ottla.sim.disk import SimDisk
 from ottla.sim.loop import NodeDied
+from ottla.sim.volume import Volume
 
 
 def fresh() -> tuple[Volume, SimDisk]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from ottla.coordinator.consumer import records
@@ -10,14 +13,19 @@ from ottla.coordinator.offsets.codec import CommittedOffset, encode_key, encode_
 from ottla.coordinator.stored import GROUP_KINDS, AnyRecord, EncodedRecord
 from ottla.model import GROUP_TOPIC, TopicPartition, Uuid
 from ottla.records import BatchBuilder, end_txn_batch, read_header
-from ottla.sim.checkers.groups import GroupChecker, unmet
+from ottla.sim import view
+from ottla.sim.checkers.group_work import unmet
+from ottla.sim.checkers.groups import GroupChecker
+from ottla.sim.checkers.looks import LookChecker
 from ottla.sim.checkers.mirror import Batch
+from ottla.sim.checkers.silence import check_silence
 from ottla.sim.checkers.violation import Violation
-from ottla.sim.disk import FileNode
+from ottla.sim.cluster import Machine
 from ottla.sim.faults import KINDS
-from ottla.sim.history import Commit, History, Outcome, Owned
+from ottla.sim.history import Commit, History, Look, Outcome, Owned
 from ottla.sim.options import Mode, expand
 from ottla.sim.run import Simulation
+from ottla.sim.volume import FileNode
 
 TOPIC = Uuid(bytes(range(16)))
 PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
@@ -136,6 +144,88 @@ def test_members_are_told_what_was_written(log: Log) -> None:
     log.history.owned.append(Owned("g", "m1", 4, frozenset({0, 1})))
     with pytest.raises(Violation, match="C1"):
         log.checker.on_answers()
+
+
+def joined(name: str, *, instance_id: str | None = None) -> AnyRecord:
+    return records.member_metadata(
+        "g", Member(member_id=name, instance_id=instance_id, topic_names=frozenset({"orders"}))
+    )
+
+
+def test_who_commits_is_a_member(log: Log) -> None:
+    log.write(joined("m1"), member("m1", 3, 0))
+    log.write(offset(5, "m1:1"))
+    with pytest.raises(Violation, match="C7"):
+        log.write(offset(6, "m2:1"))
+
+
+def test_an_instance_id_is_one_members(log: Log) -> None:
+    log.write(joined("m1", instance_id="i"), joined("m2", instance_id="j"))
+    assert log.checker.replaced == 0
+    with pytest.raises(Violation, match="C13"):
+        log.write(joined("m3", instance_id="i"))
+
+
+def test_what_a_group_is_subscribed_to_is_all_shared_out(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = SimpleNamespace(topic_id=TOPIC, partitions={0: None, 1: None})
+    image = SimpleNamespace(topic=lambda name: topic if name == "orders" else None)
+    monkeypatch.setattr(view, "newest_image", lambda cluster: image)
+    log.write(joined("m1"), records.target("g", "m1", {TOPIC: (0, 1)}), records.target_epoch("g", 1, 0))
+    with pytest.raises(Violation, match="C2"):
+        log.write(records.target("g", "m1", {TOPIC: (1,)}))
+
+
+def test_a_staged_offset_is_not_told(log: Log) -> None:
+    log.write(offset(5, "a"))
+    log.write(offset(7, "b"), producer_id=1)
+    look = Look(group_id="g", topic="orders", stable=False, node="n1", invoked=1.0, completed=1.1, found={0: (5, "a")})
+    log.history.looks.append(look)
+    log.checker.on_answers()
+    assert log.checker.looks.while_staged == 1
+    log.history.looks.append(
+        Look(group_id="g", topic="orders", stable=False, node="n1", invoked=1.0, completed=1.1, found={0: (7, "b")})
+    )
+    with pytest.raises(Violation, match="C10"):
+        log.checker.on_answers()
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_stable_offsets_are_those_of_nobodys_transaction(
+    log: Log, decided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LookChecker, "_leader_epoch", lambda self, node, partition: 3)
+    log.write(offset(5, "a"))
+    log.write(offset(7, "b"), producer_id=1)
+    look = Look(group_id="g", topic="orders", stable=True, node="n1", invoked=1.0)
+    log.history.looks.append(look)
+    log.checker.on_answers()
+    if decided:
+        log.mark(1, commit=False)
+    look.found[0], look.completed = (5, "a"), 1.1
+    if decided:
+        log.checker.on_answers()
+    else:
+        with pytest.raises(Violation, match="C10"):
+            log.checker.on_answers()
+
+
+@pytest.mark.parametrize("leader", [None, SimpleNamespace(leader_epoch=4)])
+def test_who_does_not_lead_does_not_coordinate(leader: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = SimpleNamespace(leader=SimpleNamespace(leader_epoch=3), topic_partition=PLACES[0])
+    served = SimpleNamespace(partition=partition, leader_epoch=3)
+    monkeypatch.setattr(view, "served_shards", lambda machine: [served])
+    machine = cast(Machine, SimpleNamespace(name="n1"))
+    check_silence(machine)
+    partition.leader = leader
+    with pytest.raises(Violation, match="C15"):
+        check_silence(machine)
+
+
+def test_what_is_committed_with_its_end_was_true_for_a_while(log: Log) -> None:
+    """A high watermark that was held back passes much at once."""
+    log.write(joined("m1"), member("m1", 4, 0), *records.no_member("g", "m1"))
+    log.history.owned.append(Owned("g", "m1", 4, frozenset({0})))
+    log.checker.on_answers()
 
 
 def test_a_group_has_converged_when_all_is_shared_out() -> None:

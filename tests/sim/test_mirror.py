@@ -6,7 +6,8 @@ from random import Random
 
 from ottla.log import Log, LogConfig, LogManager
 from ottla.sim.checkers.mirror import Mirror
-from ottla.sim.disk import SimDisk, Volume
+from ottla.sim.disk import SimDisk
+from ottla.sim.volume import Volume
 from tests.log.story import NOW, append, batch, create, fill, open_manager
 
 SEGMENT = len(batch()) * 10

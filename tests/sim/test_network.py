@@ -6,11 +6,16 @@ import asyncio
 from random import Random
 
 from ottla.runtime.seams import Connection
+from ottla.sim.client import Lost, SimClient
 from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk, Volume
+from ottla.sim.disk import SimDisk
 from ottla.sim.loop import WALL_MS, Scheduler, SimLoop
-from ottla.sim.network import SEND_BUFFER_BYTES, Fabric, SimConnection, SimNetwork
+from ottla.sim.network import Fabric, SimNetwork
+from ottla.sim.streams import SEND_BUFFER_BYTES, SimConnection
 from ottla.sim.trace import Trace
+from ottla.sim.volume import Volume
+from ottla.wire.messages.metadata_request import MetadataRequest
+from ottla.wire.messages.metadata_response import MetadataResponse
 
 
 class End:
@@ -264,3 +269,56 @@ def test_nobody_waits_in_a_backlog_for_ever() -> None:
     two.run(1)
     assert outcome == ["refused"]
     assert not asyncio.all_tasks(two.loops["a"])
+
+
+def test_who_knocks_at_a_process_that_dies_is_turned_away() -> None:
+    two = Two(connect=False)
+    two.loops["b"].pause()
+    two.connect()
+    two.run(1)
+    assert two.near.events == [], "nobody has let us in yet"
+    two.loops["b"].kill()
+    two.fabric.vanish("b", machine=False)
+    two.run(1)
+    assert [type(error) for error in two.failed] == [ConnectionRefusedError]
+
+
+def test_a_connection_that_nobody_waits_for_any_more_is_not_told_of() -> None:
+    two = Two(connect=False)
+    two.loops["b"].pause()
+
+    async def give_up() -> None:
+        attempt = two.loops["a"].create_task(SimNetwork(two.fabric, "a", two.loops["a"]).connect("b", 9092, two.near))
+        await asyncio.wait([attempt], timeout=1.0)
+        attempt.cancel()
+
+    two.loops["a"].create_task(give_up())
+    two.run(2)
+    two.loops["b"].resume()
+    two.run(1)
+    assert two.near.events == []
+
+
+def test_a_client_does_not_wait_for_an_attempt_that_was_lost() -> None:
+    two = Two(connect=False)
+    client = SimClient("c", two.scheduler, two.fabric, [("b", 9092)], Random(1))
+    lost: list[tuple[float, bool]] = []
+
+    async def ask() -> None:
+        try:
+            await client.anywhere(MetadataRequest(), MetadataResponse, timeout_s=1.0)
+        except Lost as error:
+            lost.append((two.scheduler.now, error.sent))
+
+    two.fabric.cut("c", "b")
+    two.scheduler.world.create_task(ask())
+    two.run(1.2)
+    two.fabric.heal("c", "b")
+    began = two.scheduler.now
+    two.scheduler.world.create_task(ask())
+    two.run(0.5)
+    assert two.far.events == ["made"], "at once, though the first attempt would have waited for its packets longer"
+    assert two.far.received
+    two.run(1)
+    assert [sent for _, sent in lost] == [False, True]
+    assert lost[1][0] - began < 1.2

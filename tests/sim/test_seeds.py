@@ -13,7 +13,7 @@ import pytest
 
 from ottla.sim.batch import Job, Summary, run_job
 from ottla.sim.options import Mode
-from ottla.sim.run import Result
+from ottla.sim.run import Result, run_seed
 
 
 def run(seed: int, mode: Mode = Mode.SAFETY, *, nodes: int | None = None, seconds: float = 60.0) -> Result:
@@ -32,7 +32,7 @@ def test_the_trace_does_not_depend_on_the_process() -> None:
     """Nor on the order that hashes give to sets, which differs from process to process."""
     program = (
         "from ottla.sim.batch import Job, run_job; from ottla.sim.options import Mode;"
-        "print([run_job(Job(seed=seed, mode=Mode.SAFETY, seconds=30)).digest for seed in (5, 6, 17)])"
+        "print([run_job(Job(seed=seed, mode=Mode.SAFETY, seconds=30)).digest for seed in (17, 40)])"
     )
     digests = {
         subprocess.run(
@@ -42,7 +42,7 @@ def test_the_trace_does_not_depend_on_the_process() -> None:
             text=True,
             check=True,
         ).stdout
-        for hash_seed in ("0", "1", "4242")
+        for hash_seed in ("0", "4242")
     }
     assert len(digests) == 1
 
@@ -58,6 +58,14 @@ def test_a_node_alone_keeps_its_promises() -> None:
     assert sum(summary.faults.values()) >= 30
     assert summary.counts["acknowledged"] > 500
     assert summary.counts["unclean restarts"] > 5
+
+
+def test_groups_and_compaction_on_a_node_alone() -> None:
+    """Clients have nobody else to ask, and what was lost on the way is sent again."""
+    result = run_seed(1, nodes=1, seconds=20, with_groups=True, with_compaction=True)
+    assert result.failure is None, result.failure
+    for event in ("assignments", "offsets committed", "segments compacted", "records compacted away"):
+        assert result.counts[event] > 0, event
 
 
 @pytest.mark.long

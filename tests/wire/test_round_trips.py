@@ -20,7 +20,7 @@ from .strategies import ALL, messages
 QUICK = settings(
     max_examples=3, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-LONG = settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+LONG = settings(max_examples=15, derandomize=False, database=None, suppress_health_check=list(HealthCheck))
 
 
 def check_three_ways(message: Message, version: int, *, prefixes_max: int) -> None:
@@ -79,7 +79,7 @@ def test_round_trip(name: str, version: int) -> None:
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "version"), ALL)
 def test_many_round_trips(name: str, version: int) -> None:
     owner = message_class(name)

@@ -2,7 +2,8 @@
 
 One log at a time, one after the other until none is due, then a pause of `log.cleaner.backoff.ms`. The loop does no
 more than to choose, and to put a new segment in the place of old ones; reading, comparing and writing happen in a
-process that gets what the machine has to spare (`Offload.run_apart`), renaming and syncing in a thread. A log whose
+process that gets what the machine has to spare (`Offload.run_apart`); renaming, syncing and the few reads that choosing
+needs (`log/cleaner/lookup`) in a thread. A log whose
 records cannot be read is left alone until the node starts again, and counted.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ottla.broker.services import Services
@@ -27,6 +28,7 @@ from ottla.log.cleaner import (
     begin_pass,
     clean,
     discard,
+    lookup,
     survey,
 )
 from ottla.model import Uuid
@@ -86,7 +88,7 @@ class Compaction:
 
     async def _work(self) -> None:
         try:
-            while not self._stopping and (due := self._choose()) is not None and await self._compact(due.log):
+            while not self._stopping and (due := await self._choose()) is not None and await self._compact(due.log):
                 pass
         except DiskError as error:
             _log.error("compaction failed: %s", error)
@@ -96,15 +98,25 @@ class Compaction:
             if not self._stopping:
                 self._again()
 
-    def _choose(self) -> Cleanable | None:
+    async def _choose(self) -> Cleanable | None:
         services = self._services
         self._last_run_ms = now_ms = services.clock.wall_ms()
-        logs = services.logs.logs.values()
-        self._uncleanable &= {_identity(log) for log in logs}
-        dirty = survey((log for log in logs if _identity(log) not in self._uncleanable), now_ms)
+        await self._look_up([log for log in self._cleanable_logs() if log.config.compact and not log.offline])
+        self._uncleanable &= {_identity(log) for log in services.logs.logs.values()}
+        dirty = survey(self._cleanable_logs(), now_ms)
         self._dirtiest = dirty[0].dirty_ratio if dirty else 0.0
         self._delay_ms = max((each.overdue_ms for each in dirty), default=0)
         return next((each for each in dirty if each.is_due), None)
+
+    def _cleanable_logs(self) -> Iterator[Log]:
+        return (log for log in self._services.logs.logs.values() if _identity(log) not in self._uncleanable)
+
+    async def _look_up(self, logs: list[Log], *, of_transactions: bool = False) -> None:
+        """Bring in what is to be known of these logs and lies on the disk."""
+        wanted = lookup(self._services.disk, logs, of_transactions=of_transactions)
+        if wanted.is_needed:
+            await self._services.offload.run(wanted.run)
+            wanted.tell()
 
     async def _compact(self, log: Log) -> bool:
         """Did the pass come to its end?"""
@@ -113,6 +125,7 @@ class Compaction:
         settings = self._settings()
         # What is compacted is never read by a recovery: not all that it would want to know is there any more.
         await services.offload.run(services.logs.prepare_recovery_point_checkpoints().run)
+        await self._look_up([log], of_transactions=True)
         now_ms = services.clock.wall_ms()
         if log.offline or self._stopping or not (due := assess(log, now_ms)).is_due:
             return False

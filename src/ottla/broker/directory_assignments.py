@@ -8,12 +8,14 @@ the controller has taken it or the metadata no longer asks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.features import has_directory_assignment
-from ottla.metadata.images import MetadataImage
-from ottla.model import Uuid
+from ottla.metadata.images import MetadataImage, PartitionImage
+from ottla.model import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -37,30 +39,44 @@ class DirectoryAssignments:
         """What the controller is to be told, as far as is known; in the order in which it came up."""
         self._busy = False
         """Is a request under way, or another try due?"""
+        self.promised: Callable[[TopicPartition], Uuid | None] = lambda partition: None
+        """The directory that a replica is about to move to: the controller hears of it first."""
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         if not has_directory_assignment(image.features.metadata_version):
             return
         changes = delta.local_changes(self._services.node_id)
         for change in (*changes.leaders, *changes.followers):
-            replica = (change.topic_id, change.partition)
-            directory = self._directory_of(change.topic, change.partition)
-            if directory is not None and change.after.directory_of(self._services.node_id) != directory:
-                self._wanted[replica] = directory
-            else:
-                self._wanted.pop(replica, None)
+            hosted = self._services.replicas.partition(change.topic, change.partition)
+            self._look(hosted, (change.topic_id, change.partition), change.after)
         for _, topic_id, index in changes.deleted:
             self._wanted.pop((topic_id, index), None)
+        self._begin()
+
+    def on_promise(self, hosted: HostedPartition) -> None:
+        """The replica is about to move to another directory, or is not any more."""
+        if has_directory_assignment(self._services.image.features.metadata_version):
+            self._look(hosted, (hosted.topic_id, hosted.index), hosted.image)
+            self._begin()
+
+    def _look(self, hosted: HostedPartition | None, replica: Replica, image: PartitionImage) -> None:
+        directory = None if hosted is None else self._directory_of(hosted)
+        if directory is not None and image.directory_of(self._services.node_id) != directory:
+            self._wanted[replica] = directory
+        else:
+            self._wanted.pop(replica, None)
+
+    def _begin(self) -> None:
         if self._wanted and not self._busy:
             self._busy = True
             self._services.timers.after(0, self._send)
 
-    def _directory_of(self, topic: str, index: int) -> Uuid | None:
-        """Where the log really is; none if there is no such log here."""
+    def _directory_of(self, hosted: HostedPartition) -> Uuid | None:
+        """Where the log really is, or is about to be."""
+        promised = self.promised(hosted.topic_partition)
+        if promised is not None:
+            return promised
         services = self._services
-        hosted = services.replicas.partition(topic, index)
-        if hosted is None:
-            return None
         properties = services.logs.directories[services.parent_dir(hosted.log)].properties
         return None if properties is None else properties.directory_id
 

@@ -71,6 +71,14 @@ class LeadershipListener(Protocol):
         """It does not, because another does, the partition is gone, or its disk failed. May be told again."""
         ...
 
+    def before_outsider(self, partition: HostedPartition) -> None:
+        """Somebody else is about to append to the partition: an administrator's tool may."""
+        ...
+
+    def on_outsider(self, partition: HostedPartition, batch: memoryview, first_offset: int) -> None:
+        """The records of `batch` are in the log now, from `first_offset` on."""
+        ...
+
 
 class Fetchers(Protocol):
     """What copies partitions from their leaders (`broker/replication`)."""

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogDirFailures:
-    """Told by the replica manager of the first failure in a directory; does the rest."""
+    """Told by the replica manager, or by who moves replicas, of the first failure in a directory; does the rest."""
 
     def __init__(self, services: Services, metadata_dir: str, stop: Callable[[BaseException], None]) -> None:
         self._services = services
@@ -25,8 +25,10 @@ class LogDirFailures:
         self._stop = stop
 
     def on_offline(self, partition: HostedPartition, error: BaseException) -> None:
+        self.fail(self._services.parent_dir(partition.log), error)
+
+    def fail(self, path: str, error: BaseException) -> None:
         services = self._services
-        path = services.parent_dir(partition.log)
         directory = services.logs.directories[path]
         already = directory.failed
         lost = services.logs.fail_directory(path)

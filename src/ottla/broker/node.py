@@ -16,6 +16,7 @@ from ottla.broker.compaction import Compaction
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
 from ottla.broker.coordinators.composition import prepare
 from ottla.broker.directory_assignments import DirectoryAssignments
+from ottla.broker.directory_moves import DirectoryMoves
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log_dirs import LogDirFailures
 from ottla.broker.maintenance import LogMaintenance
@@ -29,7 +30,7 @@ from ottla.errors import Malformed, StartupError
 from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
 from ottla.metadata.records import MetadataRecord
-from ottla.model import TopicPartition
+from ottla.model import TopicPartition, Uuid
 from ottla.runtime import DiskError, Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
 
@@ -109,9 +110,9 @@ class Node:
             services = Services(identity.cluster_id, self._config, self._runtime, self._timers, self._logs)
             self._services = services
             services.stop_node = self._fail
-            services.replicas.on_offline = LogDirFailures(
-                services, self._config.metadata_log_dir, self._fail
-            ).on_offline
+            failures = LogDirFailures(services, self._config.metadata_log_dir, self._fail)
+            services.replicas.on_offline = failures.on_offline
+            services.fail_directory = failures.fail
             await self._prepare_doors(services)
             await self._listen(services)
             await self._start_control_plane(services, identity.cluster_id)
@@ -240,7 +241,11 @@ class Node:
         control.add_publisher(services.groups.on_metadata)
         control.add_publisher(services.transactions.on_metadata)
         control.add_publisher(markers.on_metadata)
-        control.add_publisher(DirectoryAssignments(services).on_metadata)
+        assignments = DirectoryAssignments(services)
+        services.moves = DirectoryMoves(services, assignments.on_promise)
+        assignments.promised = services.moves.promised
+        control.add_publisher(assignments.on_metadata)
+        control.add_publisher(services.moves.on_metadata)
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
@@ -309,7 +314,14 @@ class Node:
             found = topic.partitions.get(partition.partition) if topic is not None else None
             return found is not None and len(found.replicas) > 1
 
-        await self._runtime.offload.run(lambda: self._logs.load(config_of, now_ms, has_copies))
+        def is_assigned(partition: TopicPartition, directory_id: Uuid) -> bool:
+            topic = image.topic(partition.topic)
+            found = topic.partitions.get(partition.partition) if topic is not None else None
+            if found is None or not found.directories or self._config.node_id not in found.replicas:
+                return False
+            return found.directory_of(self._config.node_id) == directory_id
+
+        await self._runtime.offload.run(lambda: self._logs.load(config_of, now_ms, has_copies, is_assigned))
 
     def _set_strays_apart(self, image: MetadataImage) -> None:
         """Logs that the metadata does not place here: a topic was deleted while this node was away."""
@@ -361,6 +373,8 @@ class Node:
             self._markers.close()
         if self._compaction is not None:
             self._compaction.stop()
+        if self._fetchers is not None:
+            self.services.moves.stop()
         if self._fetchers is not None:
             await self._fetchers.stop()
         if self._verification is not None:

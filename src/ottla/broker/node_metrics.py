@@ -58,6 +58,8 @@ class NodeMetrics:
         self._lag = registry.histogram("kafka_server_eventloop_lagms")
         self._evictions = registry.meter("kafka_server_fetchsessioncache_incrementalfetchsessionevictions")
         self.state = BrokerState.STARTING
+        self.before_page: list[Callable[[], None]] = []
+        """Called before a page is made: by whoever has several gauges that one look at its state fills."""
         self.expired_produces = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Produce")
         self.expired_fetches = registry.meter("kafka_server_delayedoperationpurgatory_expires", "Fetch")
         self.replication_bytes_in = registry.meter("kafka_server_brokertopicmetrics_replicationbytesin")
@@ -81,6 +83,8 @@ class NodeMetrics:
         """Everything, for Prometheus."""
         began_s = self._clock.monotonic()
         if began_s >= self._page_until_s:
+            for prepare in self.before_page:
+                prepare()
             self._services.connections.count_bytes()
             self._evictions.value = self._services.fetch_sessions.evictions
             self._page = self._registry.render(began_s) + self._services.telemetry.pushed.render(began_s)

@@ -15,6 +15,7 @@ from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 from ottla.partition import Heard, PartitionLeader
+from ottla.partition.divergence import diverging
 from ottla.runtime import DiskError, FileSpan
 from ottla.wire.fetch_codec import NO_WATERMARK, Fetched, Request, Wanted
 
@@ -85,16 +86,12 @@ class PartitionReader:
     def _parts(self, found: Found, hosted: HostedPartition) -> bool:
         """Did the reader's log part from ours? Then it is told where, and gets no records (KIP-595)."""
         wanted = found.wanted
-        log = hosted.log
-        epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
-        if epoch < 0 or end_offset < 0 or wanted.fetch_offset < log.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-            self._tell_offsets(found, hosted)
-            found.diverging = (epoch, end_offset)
-            found.hurry = True
-            return True
-        return False
+        found.diverging = diverging(hosted.log, wanted.fetch_offset, wanted.last_fetched_epoch)
+        if found.diverging is None:
+            return False
+        self._tell_offsets(found, hosted)
+        found.hurry = True
+        return True
 
     def _tell_offsets(self, found: Found, hosted: HostedPartition) -> None:
         log = hosted.log

@@ -18,7 +18,7 @@ from typing import assert_never
 from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, LeadershipListener, ReplicaReader
 from ottla.broker.request_metrics import TopicMeters
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import AppendInfo, AppendOrigin, Flush, VerificationGuard
+from ottla.log import AppendInfo, AppendOrigin, Flush, Log, VerificationGuard
 from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metrics.registry import Registry
 from ottla.model import TopicPartition, Uuid
@@ -190,6 +190,25 @@ class ReplicaManager:
                         self._on_durable(partition)
             if partition.replica_readers:
                 self._appended[partition] = None
+        return appended
+
+    def produce_internally(
+        self,
+        partition: HostedPartition,
+        batch: memoryview,
+        acks: int,
+        api_version: int,
+        budget: DecompressionBudget | None = None,
+        guard: VerificationGuard | None = None,
+    ) -> AppendInfo:
+        """`produce` to an internal topic: the coordinator that writes there too, if one does, hears of it."""
+        listener = self.leaderships.get(partition.topic) if partition.leader is not None else None
+        if listener is None:
+            return self.produce(partition, batch, acks, api_version, budget, guard)
+        listener.before_outsider(partition)
+        appended = self.produce(partition, batch, acks, api_version, budget, guard)
+        if not appended.duplicate:
+            listener.on_outsider(partition, batch, appended.first_offset)
         return appended
 
     def append_by_coordinator(
@@ -415,6 +434,26 @@ class ReplicaManager:
                 required, waiter = partition.durable_waiters.popleft()
                 waiter.on_lost(partition, required)
 
+    def replace_log(self, partition: HostedPartition, log: Log) -> None:
+        """`log` holds what the partition's log does, all of it on the disk, and is its log from now on: the replica has
+        moved to another directory. The role stays, and so does everybody who waits."""
+        old, partition.log = partition.log, log
+        log.update_high_watermark(old.high_watermark)
+        log.missing_until = old.missing_until
+        log.producers.take_over_verifications(old.producers)
+        partition.durable_offset = log.log_end_offset
+        partition.gated = partition.flushing = False
+        if partition.leader is not None:
+            log.begin_epoch(partition.leader.leader_epoch)
+        elif partition.following is not None:
+            # What is under way was asked for the old log.
+            leader, leader_epoch = partition.following
+            self._unfollow(partition)
+            partition.following = (leader, leader_epoch)
+            self.fetchers.follow(partition, leader, leader_epoch)
+        self._on_durable(partition)
+        self._wake_all(partition)
+
     # The in-sync set.
 
     def on_follower_fetch(
@@ -488,21 +527,24 @@ class ReplicaManager:
         if partition.flushing or partition.offline:
             return
         partition.flushing = True
-        flush = partition.log.prepare_flush()
+        log = partition.log
+        flush = log.prepare_flush()
         began_s = self._clock.monotonic()
-        self._spawn(self._offload.run(flush.run), partial(self._on_flushed, partition, flush, began_s))
+        self._spawn(self._offload.run(flush.run), partial(self._on_flushed, partition, log, flush, began_s))
 
     def _on_flushed(
-        self, partition: HostedPartition, flush: Flush, began_s: float, failure: BaseException | None
+        self, partition: HostedPartition, log: Log, flush: Flush, began_s: float, failure: BaseException | None
     ) -> None:
+        if log is not partition.log:
+            log.on_flush_ended(flush)  # Another has taken its place, with all of it on the disk.
+            return
         partition.flushing = False
         if failure is not None or partition.forgotten:
-            partition.log.on_flush_ended(flush)
+            log.on_flush_ended(flush)
             if failure is not None and not partition.forgotten:
                 self.fail(partition, failure)
             return
         self._flush_time.observe(int((self._clock.monotonic() - began_s) * 1e6))
-        log = partition.log
         log.on_flushed(flush, self._clock.wall_ms())
         if not partition.gated:
             return

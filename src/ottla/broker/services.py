@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
+    from ottla.broker.directory_moves import DirectoryMoves
     from ottla.broker.doors.doors import Doors
     from ottla.broker.verification import TransactionVerification
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
@@ -131,6 +132,7 @@ class Services:
         self.control: ControlPlane
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
+        self.moves: DirectoryMoves
         self.producer_ids: ProducerIds
         self.verification: TransactionVerification
         self.on_config()
@@ -139,6 +141,8 @@ class Services:
         self.transactions = transaction_coordinators(self)
         self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None] = lambda error: None
+        self.fail_directory: Callable[[str, BaseException], None] = lambda path, error: None
+        """The disk under a directory failed, and no partition on it is the one who noticed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:

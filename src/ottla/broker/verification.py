@@ -17,17 +17,14 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.hosted import HostedPartition
-from ottla.client.peer import Peer, PeerLost, Peers
-from ottla.config.node import NodeConfig
+from ottla.broker.lines import Line, Lines, NodeServices
+from ottla.client.peer import PeerLost, Peers
 from ottla.coordinator.java_hash import partition_for
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import VerificationGuard
 from ottla.log.producers import KNOWN_OPEN
-from ottla.metadata.images import MetadataImage
 from ottla.metrics.instruments import Histogram, Meter
 from ottla.model import NO_SEQUENCE, TRANSACTION_TOPIC, TopicPartition
-from ottla.runtime import Clock
-from ottla.runtime.timers import TimerWheel
 
 if TYPE_CHECKING:
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
@@ -97,18 +94,9 @@ class _Question:
         self.asked_s = asked_s
 
 
-class _Line:
-    """The way to one node, and the questions that wait until it has answered those before: by transactional id, so that
-    those about one transaction go together."""
-
-    __slots__ = ("address", "busy", "peer", "waiting")
-
-    def __init__(self, address: tuple[str, int], peer: Peer | None) -> None:
-        self.address = address
-        self.peer = peer
-        """None: it is this node."""
-        self.busy = False
-        self.waiting: dict[str, list[_Question]] = {}
+Questions = dict[str, list[_Question]]
+"""By transactional id, so that those about one transaction go together."""
+QuestionLine = Line[str, list[_Question]]
 
 
 class VerificationMetrics(Protocol):
@@ -123,33 +111,14 @@ class Replicas(Protocol):
     def leader_or_refuse(self, partition: HostedPartition, leader_epoch: int = -1) -> None: ...
 
 
-class VerificationServices(Protocol):
-    """What is used here of the node's `Services`."""
-
-    @property
-    def node_id(self) -> int: ...
-
-    @property
-    def config(self) -> NodeConfig: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def timers(self) -> TimerWheel: ...
-
+class VerificationServices(NodeServices, Protocol):
     @property
     def replicas(self) -> Replicas: ...
-
-    @property
-    def image(self) -> MetadataImage: ...
 
     @property
     def metrics(self) -> VerificationMetrics: ...
 
     def spawn(self, work: Coroutine[object, object, None]) -> None: ...
-
-    def on_bug(self, error: BaseException) -> None: ...
 
 
 class TransactionVerification:
@@ -163,9 +132,8 @@ class TransactionVerification:
     ) -> None:
         """`here` answers for the coordinators of this very node."""
         self._services = services
-        self._peers = peers
         self._here = here
-        self._lines: dict[int, _Line] = {}
+        self._lines: Lines[str, list[_Question]] = Lines(services, peers)
         self._closed = False
 
     # What callers ask.
@@ -198,9 +166,7 @@ class TransactionVerification:
     def close(self) -> None:
         """Hang up; whoever waits is told that nobody answered."""
         self._closed = True
-        for line in self._lines.values():
-            if line.peer is not None:
-                line.peer.close()
+        self._lines.close()
 
     # Guards.
 
@@ -295,29 +261,16 @@ class TransactionVerification:
             self._services.spawn(self._converse(line))
         return ErrorCode.NONE
 
-    def _line_to_coordinator(self, transactional_id: str) -> _Line | None:
+    def _line_to_coordinator(self, transactional_id: str) -> QuestionLine | None:
         """None while nobody coordinates the transaction."""
         image = self._services.image
         topic = image.topic(TRANSACTION_TOPIC)
         if topic is None or self._closed:
             return None
         leader_id = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
-        broker = image.broker(leader_id)
-        if broker is None or broker.fenced:
-            return None
-        endpoint = broker.endpoint(self._services.config.inter_broker_listener_name)
-        if endpoint is None:
-            return None
-        address = (endpoint.host, endpoint.port)
-        line = self._lines.get(leader_id)
-        if line is None or line.address != address:
-            if line is not None and line.peer is not None:
-                line.peer.close()
-            here = leader_id == self._services.node_id
-            line = self._lines[leader_id] = _Line(address, None if here else self._peers.at(*address))
-        return line
+        return self._lines.to(leader_id)
 
-    async def _converse(self, line: _Line) -> None:
+    async def _converse(self, line: QuestionLine) -> None:
         try:
             while line.waiting:
                 asked, line.waiting = line.waiting, {}
@@ -325,7 +278,7 @@ class TransactionVerification:
         finally:
             line.busy = False
 
-    async def _ask_node(self, line: _Line, asked: dict[str, list[_Question]]) -> None:
+    async def _ask_node(self, line: QuestionLine, asked: Questions) -> None:
         code = ErrorCode.NONE
         results: dict[str, Errors] = {}
         try:
@@ -352,7 +305,7 @@ class TransactionVerification:
                 else:
                     self._answer(question, codes)
 
-    async def _send(self, line: _Line, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    async def _send(self, line: QuestionLine, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
         if line.peer is None:
             return await self._here(request)
         from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
@@ -380,7 +333,7 @@ class TransactionVerification:
             self._services.on_bug(error)
 
 
-def _request(asked: dict[str, list[_Question]]) -> AddPartitionsToTxnRequest:
+def _request(asked: Questions) -> AddPartitionsToTxnRequest:
     from ottla.wire.messages.add_partitions_to_txn_request import (
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnTopic,

@@ -46,6 +46,10 @@ def up(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep nothing: the data is gone when the node stops.")
     ] = False,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where schemas are served, by the first node; `off` for nowhere."),
+    ] = None,
     settings: Settings = None,
     log_level: LogLevel = "warning",
 ) -> None:
@@ -58,6 +62,7 @@ def up(
         host=host,
         data=str(data),
         ephemeral=ephemeral,
+        registry=registry,
         settings=settings or [],
         log_level=log_level,
     )
@@ -66,13 +71,30 @@ def up(
 @app.command()
 def node(
     properties: Annotated[Path, typer.Argument(help="A server.properties with Kafka's keys.")],
+    registry: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve schemas too.")] = "off",
     settings: Settings = None,
     log_level: LogLevel = "info",
 ) -> None:
     """Run one node of a cluster on a machine of its own, with Kafka's keys and defaults."""
     from ottla.cli.node import run_node
 
-    run_node(properties, settings or [], log_level)
+    run_node(properties, settings or [], log_level, registry)
+
+
+@app.command()
+def registry(
+    bootstrap: Annotated[str, typer.Option(help="The cluster that keeps the schemas: any Kafka's, as host:port,…")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve HTTP.")] = "127.0.0.1:8081",
+    config: Annotated[
+        Path | None, typer.Option(help="Properties for the connection to the cluster, with Kafka's client keys.")
+    ] = None,
+    users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Serve a schema registry, with Confluent's API, beside any Kafka cluster."""
+    from ottla.cli.registry import run_registry
+
+    run_registry(bootstrap=bootstrap, listen=listen, config=config, users=users, log_level=log_level)
 
 
 @app.command("format")
@@ -157,3 +179,77 @@ def sim(
         mutation=mutation,
         resume=resume,
     )
+
+
+pipeline = typer.Typer(no_args_is_help=True, help="Run pipelines on Spark, look at them, and stop them.")
+app.add_typer(pipeline, name="pipeline")
+
+Root = Annotated[Path, typer.Option("--home", help="Where pipelines keep their checkpoints and their status.")]
+Bootstrap = Annotated[str, typer.Option("--bootstrap", "-b", help="A node of the cluster, HOST:PORT.")]
+Once = Annotated[bool, typer.Option("--once", help="Stop when all that is there now has been read.")]
+Interval = Annotated[float, typer.Option(help="The least time from batch to batch, in seconds.")]
+Name = Annotated[str | None, typer.Option(help="What the pipeline is called; by this it is known again.")]
+
+HOME = Path("ottla-pipelines")
+ADDRESS = "127.0.0.1:9092"
+
+
+@pipeline.command("run")
+def pipeline_run(
+    file: Annotated[Path, typer.Argument(help="A Python file with pipeline(spark) and a sink.")],
+    home: Root = HOME,
+    once: Once = False,
+    interval: Interval = 0.0,
+) -> None:
+    """Run the pipeline of a file, from where it stopped the last time."""
+    from ottla.cli.pipeline import run_file
+
+    run_file(file, root=home, once=once, interval_s=interval)
+
+
+@pipeline.command("table")
+def pipeline_table(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    location: Annotated[Path, typer.Argument(help="The directory of the table.")],
+    format_: Annotated[str, typer.Option("--format", help="iceberg, delta or parquet.")] = "iceberg",
+    by: Annotated[str, typer.Option(help="Partitions: hour, day, month or none.")] = "day",
+    back: Annotated[bool, typer.Option("--back", help="The other way: the table's rows into the topic, once.")] = False,
+    bootstrap: Bootstrap = ADDRESS,
+    name: Name = None,
+    home: Root = HOME,
+    once: Once = False,
+    interval: Interval = 0.0,
+) -> None:
+    """Keep a table of a topic's records: each exactly once, partitioned by time, small files made large."""
+    from ottla.cli.pipeline import run_table
+
+    run_table(
+        topic=topic,
+        location=location,
+        format=format_,
+        by=by,
+        back=back,
+        bootstrap=bootstrap,
+        name=name,
+        root=home,
+        once=once,
+        interval_s=interval,
+    )
+
+
+@pipeline.command("status")
+def pipeline_status(
+    name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None, home: Root = HOME
+) -> None:
+    """Show which pipelines run, how fast, and how far they are behind."""
+    from ottla.cli.pipeline import show_status
+
+    show_status(name, root=home)
+
+
+@pipeline.command("stop")
+def pipeline_stop(name: Annotated[str, typer.Argument(help="The pipeline.")], home: Root = HOME) -> None:
+    """Stop a pipeline after the batch at hand; it goes on from there when it is run again."""
+    from ottla.cli.pipeline import stop
+
+    stop(name, root=home)

@@ -47,6 +47,11 @@ def owner_of(request: CreateDelegationTokenRequest, requester: str) -> str:
     return requester
 
 
+def concerns(token: DelegationTokenRecord, principal: str) -> bool:
+    """Is it the principal's own token, or was it made by him, or may he renew it?"""
+    return principal in (token.owner, token.requester, *token.renewers)
+
+
 class TokenControl:
     def __init__(self, state: Speculation, settings: ControllerSettings, random: Random) -> None:
         self._state = state
@@ -105,9 +110,10 @@ class TokenControl:
 
         try:
             token = self._find(bytes(request.hmac), requester)
-            _refuse_expired(token, now_ms)
+            if _is_expired(token, now_ms):
+                raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         except KafkaError as error:
-            return Generated([], RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=_NO_TIME))
+            return Generated([], RenewDelegationTokenResponse(error_code=error.code))
         period_ms = self._settings.token_expiry_ms
         if request.renew_period_ms >= 0:
             period_ms = min(period_ms, request.renew_period_ms)
@@ -125,9 +131,10 @@ class TokenControl:
             token = self._find(bytes(request.hmac), requester)
             if request.expiry_time_period_ms < 0:
                 return Generated([_removed(token)], ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
-            _refuse_expired(token, now_ms)
+            if _is_expired(token, now_ms):
+                raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         except KafkaError as error:
-            return Generated([], ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=_NO_TIME))
+            return Generated([], ExpireDelegationTokenResponse(error_code=error.code))
         changed = _until(token, now_ms + request.expiry_time_period_ms)
         response = ExpireDelegationTokenResponse(expiry_timestamp_ms=changed.expiration_timestamp)
         return Generated([MetadataRecord(changed, 0)], response)
@@ -149,7 +156,8 @@ class TokenControl:
         secret = self._secret()
         for token in self._state.image.delegation_tokens.values():
             if hmac.compare_digest(token_hmac(token.token_id, secret), secret_hmac):
-                if requester.principal != token.owner and requester.principal not in token.renewers:
+                # Not by whoever had it made for somebody else.
+                if requester.principal not in (token.owner, *token.renewers):
                     raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
                 return token
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
@@ -163,11 +171,6 @@ def _until(token: DelegationTokenRecord, expires_ms: int) -> DelegationTokenReco
 
 def _is_expired(token: DelegationTokenRecord, now_ms: int) -> bool:
     return token.max_timestamp < now_ms or token.expiration_timestamp < now_ms
-
-
-def _refuse_expired(token: DelegationTokenRecord, now_ms: int) -> None:
-    if _is_expired(token, now_ms):
-        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
 
 
 def _removed(token: DelegationTokenRecord) -> MetadataRecord:

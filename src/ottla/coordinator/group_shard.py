@@ -17,6 +17,7 @@ from ottla.coordinator.groups import Group, GroupKind, Shared
 from ottla.coordinator.offsets import Offsets
 from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
+from ottla.coordinator.tally import GroupTally
 from ottla.coordinator.timeline import Timeline
 from ottla.errors import ErrorCode
 from ottla.metadata.images import MetadataImage
@@ -55,9 +56,9 @@ class GroupShard:
         shared.groups = self
 
     @classmethod
-    def empty(cls, config: Callable[[], NodeConfig]) -> GroupShard:
+    def empty(cls, config: Callable[[], NodeConfig], tally: GroupTally | None = None) -> GroupShard:
         """`config` gives the node's configuration that is in force when it is asked."""
-        shared = Shared(config)
+        shared = Shared(config, tally)
         classic = ClassicGroups(shared)
         return cls(shared, Offsets(shared), classic, ConsumerGroups(shared, classic))
 
@@ -78,6 +79,13 @@ class GroupShard:
     def group_ids(self) -> list[str]:
         parts = (self.classic.group_ids(), self.consumer.group_ids(), self.offsets.group_ids())
         return list(dict.fromkeys(chain.from_iterable(parts)))
+
+    def count_simple_groups(self) -> int:
+        """How many groups have offsets and nothing else."""
+        return sum(
+            group_id not in self.classic and self.consumer.group(group_id) is None
+            for group_id in dict.fromkeys(self.offsets.group_ids())
+        )
 
     def kind(self, group_id: str) -> GroupKind | None:
         group = self.group(group_id)

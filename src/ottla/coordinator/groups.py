@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.config.node import NodeConfig
 from ottla.coordinator.outcome import AnyEffect
 from ottla.coordinator.stored import StoredRecord
+from ottla.coordinator.tally import GroupTally
 from ottla.coordinator.timeline import Timeline
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.model import Uuid
@@ -112,11 +113,12 @@ class _NoGroups:
 class Shared:
     """What the parts of one shard have in common."""
 
-    __slots__ = ("_config", "groups", "image", "timeline")
+    __slots__ = ("_config", "groups", "image", "tally", "timeline")
 
-    def __init__(self, config: Callable[[], NodeConfig]) -> None:
+    def __init__(self, config: Callable[[], NodeConfig], tally: GroupTally | None = None) -> None:
         """`config` gives the node's configuration that is in force when it is asked."""
         self._config = config
+        self.tally = GroupTally() if tally is None else tally
         self.timeline = Timeline()
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest metadata that the shard was told of."""

@@ -57,3 +57,5 @@ class Outcome(Generic[R]):
     when it has failed. For a shard of groups: a tuple whose first element names the part, as in timers' keys."""
     atomic: bool = True
     """Must the records lie in one batch? If they need not (an expiry of many offsets), they may be any number."""
+    urgent: bool = False
+    """Do others wait for the records already? Then they are appended at once, and not with the rest of the turn's."""

@@ -59,6 +59,22 @@ def parse_directory(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition))
 
 
+def future_name(partition: TopicPartition, random: Random) -> str:
+    """What the directory of a replica is called that is on its way into another log directory (KIP-113)."""
+    return f"{partition}.{random.getrandbits(128):032x}{FUTURE_DIRECTORY}"
+
+
+def has_room_for_future(partition: TopicPartition) -> bool:
+    """Can a directory have such a name? It must not lose a part of the topic's, or nobody would know whose it is."""
+    return len(f"{partition}.{'':32}{FUTURE_DIRECTORY}") <= _MAX_NAME
+
+
+def parse_future(name: str) -> TopicPartition | None:
+    """The partition whose `future_name` it is; None if it is no such name."""
+    stem, dot, _ = name.removesuffix(FUTURE_DIRECTORY).rpartition(".")
+    return parse_directory(stem) if dot and name.endswith(FUTURE_DIRECTORY) else None
+
+
 def retired_name(partition: TopicPartition, suffix: str, random: Random) -> str:
     """What a partition's directory is renamed to before its files go; long topic names give way to the suffix."""
     tail = f"-{partition.partition}.{random.getrandbits(128):032x}{suffix}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.log import files
+from ottla.log import epoch_file, files
 from ottla.runtime.seams import Disk, DiskError, File
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
+    from ottla.log.offset_index import OffsetIndex
     from ottla.log.segment import Segment
 
 
@@ -93,6 +94,59 @@ class Flush:
             disk.sync_dir(directory)
         if self._sync_parent:
             disk.sync_dir(directory.rpartition("/")[0])
+
+
+def prepare(log: Log, *, sync_parent: bool) -> Flush:
+    """All of `log` that is not on the disk yet."""
+    assert log._flush is None, "a flush is under way"
+    segments = log._segments
+    first = min(segments.slot_of(log.recovery_point), log._unsealed_from)
+    data: list[File] = []
+    if log.log_end_offset > log.recovery_point or log.cut_unsynced:
+        data = [segment.file for segment in segments.between(first) if segment.size or log.cut_unsynced]
+    flush = Flush(
+        log,
+        log._disk,
+        end_offset=log.log_end_offset,
+        data=data,
+        sealed=segments.between(log._unsealed_from, -1),
+        epochs=epoch_file.changed(log, log.log_end_offset),
+        identity=not log._identity_synced,
+        sync_parent=sync_parent,
+        snapshots=log.snapshots.unsynced,
+        new_files=log._new_files,
+        covers_cut=log.cut_unsynced,
+    )
+    log.snapshots.unsynced = []
+    log._new_files = False
+    log.rolled = False
+    return flush
+
+
+def finish(log: Log, flush: Flush, now_ms: int) -> None:
+    """`flush` has run: what it was prepared for is on the disk."""
+    log._identity_synced = log._entries_synced = True
+    log.last_flush_ms = now_ms
+    if flush.covers_cut and log.cut_unsynced:
+        log.cut_unsynced = False
+        epoch_file.settle(log)
+    log.recovery_point = max(log.recovery_point, min(flush.end_offset, log.log_end_offset))
+    for segment, offsets in flush.sealed:
+        _release_indexes(log, segment, offsets)
+    log._graveyard.on_flushed(log._segments.bases)
+
+
+def _release_indexes(log: Log, segment: Segment, offsets: OffsetIndex | None) -> None:
+    """`segment`'s indexes are on the disk: from now on they are read when they are wanted."""
+    segments = log._segments
+    at = segments.slot_of(segment.base_offset)
+    if at != log._unsealed_from or segments[at] is not segment or segment.offsets is not offsets:
+        return  # Cut or removed meanwhile.
+    segments.cache.put(segment, segment.offsets, segment.times)
+    segment.offsets = segment.times = None
+    if segment.aborted:
+        segment.aborted = None
+    log._unsealed_from += 1
 
 
 def _sync_if_there(disk: Disk, path: str) -> None:

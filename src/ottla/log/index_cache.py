@@ -76,6 +76,13 @@ class IndexCache:
         self._keep(segment, known._replace(aborted=aborted))
         return aborted
 
+    def knows_aborted(self, segment: Segment) -> bool:
+        return self._entries.get(segment, _NOTHING).aborted is not None
+
+    def put_aborted(self, segment: Segment, aborted: list[AbortedTxn]) -> None:
+        """Somebody has read them apart from the loop."""
+        self._keep(segment, self._of(segment)._replace(aborted=aborted))
+
     def put(self, segment: Segment, offsets: OffsetIndex | None, times: TimeIndex | None) -> None:
         """Keep what `segment` held as the latest used, and let the oldest go for it."""
         self._keep(segment, _Indexes(offsets, times))

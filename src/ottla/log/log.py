@@ -20,16 +20,14 @@ from random import Random
 from typing import TYPE_CHECKING, NoReturn
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import files, replicated, retention, timestamps, truncation
+from ottla.log import closing, epoch_file, flush, replicated, retention, rolling, timestamps, truncation
 from ottla.log.append import AppendInfo, AppendOrigin
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.flush import Flush
 from ottla.log.graveyard import Graveyard
 from ottla.log.log_config import LogConfig
 from ottla.log.markers import read_marker
-from ottla.log.offset_index import OffsetIndex
 from ottla.log.producers import ProducerStates, VerificationGuard
-from ottla.log.replicated import UnexpectedOffset
 from ottla.log.segment import TAIL_BATCHES, Segment
 from ottla.log.segments import Segments
 from ottla.log.snapshots import SnapshotFiles
@@ -37,7 +35,7 @@ from ottla.log.timestamps import TimestampOffset
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import TopicPartition, Uuid
 from ottla.records import BatchHeader, EndTxnMarker
-from ottla.runtime.seams import Disk, DiskError, File, FileSpan
+from ottla.runtime.seams import Disk, DiskError, FileSpan
 
 if TYPE_CHECKING:
     from ottla.log.cleaner.swap import Swap
@@ -48,7 +46,6 @@ _OVERHEAD = 12
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL_OR_CONTROL = 0x30
 _CONTROL = 0x20
-_NEVER = -(1 << 62)
 
 
 class Log:
@@ -169,7 +166,7 @@ class Log:
         """Appends in this epoch need not look at the epochs."""
         self._epochs_file = epochs_file
         """What `leader-epoch-checkpoint` holds, or will hold after the flush under way; None if there is none."""
-        self._set_roll_time()
+        rolling.set_time(self)
 
     @property
     def last_stable_offset(self) -> int:
@@ -207,7 +204,7 @@ class Log:
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
-        self._set_roll_time()
+        rolling.set_time(self)
 
     # Appending.
 
@@ -256,7 +253,7 @@ class Log:
                         return AppendInfo(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
         try:
             if leader_epoch != self._settled_epoch:
-                self._begin_epoch(leader_epoch, first_offset)
+                epoch_file.begin(self, leader_epoch, first_offset)
             max_timestamp = header.max_timestamp
             segment = self._active
             position = segment.size
@@ -264,8 +261,8 @@ class Log:
                 position + size > config.segment_bytes
                 or max_timestamp > segment.roll_after_ms
                 or last_offset > segment.max_offset
-            ) and self._should_roll(size, max_timestamp, last_offset, now_ms):
-                segment = self._roll(first_offset, last_offset, now_ms)
+            ) and rolling.is_due(self, size, max_timestamp, last_offset, now_ms):
+                segment = rolling.roll(self, first_offset, last_offset, now_ms)
                 position = 0
             _ASSIGNED.pack_into(batch, 0, first_offset, header.batch_length, leader_epoch)
             segment.file.write(position, batch)
@@ -282,13 +279,14 @@ class Log:
             segment.max_timestamp = max_timestamp
             segment.max_timestamp_offset = last_offset
         if position - segment.indexed_position > config.index_interval_bytes:
-            self._index(segment, last_offset, position)
+            segment.index(last_offset, position, config)
         elif not position:
-            self._on_first_batch(segment, max_timestamp)
+            segment.first_timestamp = max_timestamp
+            rolling.set_time(self)
         if header.producer_id >= 0:
             if header.attributes & _CONTROL:
                 if marker is not None:
-                    self._complete(segment, header, marker[0], first_offset, marker[1])
+                    self.complete(segment, header, marker[0], first_offset, marker[1])
             else:
                 self.producers.record(header, first_offset, last_offset)
         if header.attributes & _LOG_APPEND_TIME:
@@ -307,34 +305,15 @@ class Log:
         if self.offline:
             self._refuse_offline()
         try:
-            found = replicated.check(records, self.log_end_offset, leader_epoch)
-        except UnexpectedOffset as error:
-            if not error.first_offset < self.log_end_offset == self.log_start_offset <= error.last_offset:
-                raise
-            # The log starts in the middle of a batch, as the leader's does after DeleteRecords: the whole of it is
-            # kept, and the log start stays where it is.
-            found = replicated.check(records, error.first_offset, leader_epoch)
-            if found:
-                self._start_at_batch(error.first_offset, now_ms)
-        if not found:
-            return None
-        try:
-            if self.cut_unsynced:
-                self.settle_cut()
-            replicated.write(self, records, found, now_ms)
+            return replicated.append(self, records, now_ms, leader_epoch)
         except DiskError:
             self.offline = True
             raise
-        return AppendInfo(found[0].base_offset, self.log_end_offset - 1)
 
-    def _start_at_batch(self, offset: int, now_ms: int) -> None:
-        log_start_offset, high_watermark = self.log_start_offset, self.high_watermark
-        self.truncate_fully_and_start_at(offset, log_start_offset=log_start_offset, now_ms=now_ms)
-        self.high_watermark = high_watermark
-
-    def _complete(
+    def complete(
         self, segment: Segment, header: BatchHeader, marker: EndTxnMarker, offset: int, timestamp: int
     ) -> None:
+        """A transaction's marker is in the log: note its end, and in the index of `segment` if it was aborted."""
         ended = self.producers.complete(header, marker, offset, timestamp)
         if ended is not None and ended[0].aborted:
             completed, last_stable_offset = ended
@@ -343,99 +322,14 @@ class Log:
                 AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
             )
 
-    def _index(self, segment: Segment, last_offset: int, position: int) -> None:
-        assert segment.offsets is not None
-        assert segment.times is not None
-        base = segment.base_offset
-        segment.offsets.append(last_offset - base, position)
-        segment.times.append(segment.max_timestamp, segment.max_timestamp_offset - base)
-        segment.indexed_position = position
-        config = self.config
-        if (
-            len(segment.offsets) >= config.max_offset_index_entries
-            or len(segment.times) >= config.max_time_index_entries
-        ):
-            segment.max_offset = -1
-
-    def _on_first_batch(self, segment: Segment, max_timestamp: int) -> None:
-        segment.first_timestamp = max_timestamp
-        self._set_roll_time()
-
-    def _set_roll_time(self) -> None:
-        """From when on `append` must look closer. A segment whose first batch has no timestamp ages by the clock."""
-        segment = self._active
-        if segment.size:
-            first = segment.first_batch_timestamp()
-            age = self.config.roll_ms - segment.jitter_ms
-            segment.roll_after_ms = first + age if first >= 0 else _NEVER
-
-    def _should_roll(
-        self, size: int, max_timestamp: int, last_offset: int, now_ms: int, position: int | None = None
-    ) -> bool:
-        segment = self._active
-        if position is None:
-            position = segment.size
-        if (position and position + size > self.config.segment_bytes) or last_offset > segment.max_offset:
-            return True
-        if not position or max_timestamp <= segment.roll_after_ms:
-            return False
-        if segment.roll_after_ms != _NEVER:
-            return True
-        return now_ms - segment.created_ms > self.config.roll_ms - segment.jitter_ms
-
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, whatever its size; no effect if it is empty."""
         if self._active.size:
             try:
-                self._roll(self.log_end_offset, self.log_end_offset, now_ms)
+                rolling.roll(self, self.log_end_offset, self.log_end_offset, now_ms)
             except DiskError:
                 self.offline = True
                 raise
-
-    def _roll(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
-        """Start a new segment for a batch of these offsets.
-
-        Its base is where the log ends, so that recovery can tell a lost segment from a gap in offsets; only an offset
-        too far away to be relative to that moves it.
-        """
-        old = self._active
-        base = self.log_end_offset
-        if last_offset - base > (1 << 31) - 1:
-            base = first_offset
-        if not self._entries_synced:
-            # A power loss may take the first segment's directory entry and leave the second's: nothing would tell that
-            # the front is missing. Later ones are missed when they do not begin where the one before ended.
-            self._disk.sync_dir(self.directory)
-            self._entries_synced = True
-        new = self._create_segment(base, now_ms)
-        if old.size:
-            old.seal()
-            self.rolled = True
-        else:
-            # An empty segment that the next offset does not fit in: no trace of it should stay.
-            self._segments.take_from(len(self._segments) - 1)
-            self._unsealed_from -= 1
-            self._retire(old)
-            old.remove_files()
-        self._segments.add(new)
-        self._active = new
-        self._take_snapshot(base)
-        return new
-
-    def _create_segment(self, base: int, now_ms: int) -> Segment:
-        segment = Segment.create(self._disk, self.directory, base, self.config, self._random, now_ms)
-        self._new_files = True
-        return segment
-
-    def _take_snapshot(self, offset: int) -> None:
-        """Also removes what the last clean close left at an offset where no segment begins."""
-        snapshots = self.snapshots
-        snapshots.take(self.producers, offset)
-        self._new_files = True
-        if len(snapshots.offsets) > 1:
-            wanted = set(self._segments.bases)
-            wanted.add(offset)
-            snapshots.retain(wanted)
 
     # Epochs.
 
@@ -446,37 +340,6 @@ class Log:
         """
         if self.epochs.assign(leader_epoch, self.log_end_offset):
             self._settled_epoch = -1
-
-    def _begin_epoch(self, leader_epoch: int, first_offset: int) -> None:
-        """The first batch of an epoch is about to be written."""
-        if leader_epoch < 0:
-            return
-        if self.cut_unsynced:
-            self.settle_cut()
-        self.epochs.assign(leader_epoch, first_offset)
-        self.epochs.dirty = True
-        if self.recovery_point > self.log_start_offset and self._flush is None:
-            # On flushed data the entry goes first (KAFKA-16541). On a log of which nothing is flushed recovery reads
-            # every header anyway, so that a new partition's first append need not wait for the disk. A flush under way
-            # may be writing the file; the next one writes it again, and only then moves the recovery point on.
-            self._write_epochs(first_offset + 1)
-        self._settled_epoch = leader_epoch
-
-    def _write_epochs(self, end_offset: int) -> None:
-        data = self._changed_epochs(end_offset)
-        if data is not None:
-            self._disk.write_atomically(f"{self.directory}/{files.LEADER_EPOCH_CHECKPOINT}", data)
-
-    def _changed_epochs(self, end_offset: int) -> bytes | None:
-        """What the checkpoint is to hold, if that is not what it holds; the caller writes it."""
-        if not self.epochs.dirty:
-            return None
-        self.epochs.dirty = False
-        data = self.epochs.encode(end_offset)
-        if data == self._epochs_file:
-            return None
-        self._epochs_file = data
-        return data
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch not above `epoch` and where it ends (exclusive); (-1, -1) if undefined."""
@@ -609,21 +472,7 @@ class Log:
         self._active.file.sync()
         self._disk.sync_dir(self.directory)
         self.cut_unsynced = False
-        self._settle_epoch()
-
-    def _settle_epoch(self) -> None:
-        latest = self.epochs.latest_epoch
-        self._settled_epoch = -1 if latest is None or self.cut_unsynced else latest
-
-    def rebuild_producers(self, now_ms: int) -> None:
-        """Producer states from the newest snapshot and the batches after it."""
-        from ottla.log.recovery import replay_producers
-
-        if not self.producers.entries and not self.producers.has_unreplicated:
-            return  # Nothing to take back, and no need to read a segment to see that.
-        self.producers.clear()
-        replay_producers(self._segments, self.producers, self.snapshots, self.log_end_offset, now_ms)
-        self.producers.on_high_watermark(self.high_watermark)
+        epoch_file.settle(self)
 
     # Retention.
 
@@ -635,26 +484,7 @@ class Log:
         """
         if self.offline or self._swap is not None:
             return []
-        count = retention.expired_count(
-            self._segments,
-            self.config,
-            now_ms=now_ms,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            high_watermark=self.high_watermark,
-        )
-        if not count:
-            return []
-        if count == len(self._segments):
-            self.roll(now_ms)
-        removed = self._segments.take_first(count)
-        self._unsealed_from = max(0, self._unsealed_from - count)
-        first_base = self._segments.bases[0]
-        if first_base > self.log_start_offset:
-            self.advance_log_start(first_base)
-        self.recovery_point = max(self.recovery_point, self.log_start_offset)
-        self._graveyard.detach(removed)
-        return removed
+        return retention.detach_expired(self, now_ms)
 
     def delete_detached(self, now_ms: int) -> int:
         """Mark the files of detached segments as deleted; call once the new log start is on the disk.
@@ -698,68 +528,27 @@ class Log:
         """Capture what makes everything appended so far durable. One flush at a time."""
         if self.offline:
             self._refuse_offline()
-        assert self._flush is None, "a flush is under way"
-        first = min(self._segments.slot_of(self.recovery_point), self._unsealed_from)
-        dirty = self.log_end_offset > self.recovery_point or self.cut_unsynced
-        flush = Flush(
-            self,
-            self._disk,
-            end_offset=self.log_end_offset,
-            data=self._unflushed_files(first) if dirty else [],
-            sealed=self._segments.between(self._unsealed_from, -1),
-            epochs=self._changed_epochs(self.log_end_offset),
-            identity=not self._identity_synced,
-            sync_parent=sync_parent,
-            snapshots=self.snapshots.unsynced,
-            new_files=self._new_files,
-            covers_cut=self.cut_unsynced,
-        )
-        self.snapshots.unsynced = []
-        self._new_files = False
-        self.rolled = False
-        self._flush = flush
-        return flush
+        self._flush = flush.prepare(self, sync_parent=sync_parent)
+        return self._flush
 
-    def _unflushed_files(self, first: int) -> list[File]:
-        return [segment.file for segment in self._segments.between(first) if segment.size or self.cut_unsynced]
-
-    def on_flushed(self, flush: Flush, now_ms: int) -> None:
-        """`flush.run` returned: the recovery point moves to where the log ended when it was prepared."""
-        assert flush is self._flush
+    def on_flushed(self, done: Flush, now_ms: int) -> None:
+        """`done.run` returned: the recovery point moves to where the log ended when it was prepared."""
+        assert done is self._flush
         self._flush = None
-        self._identity_synced = self._entries_synced = True
-        self.last_flush_ms = now_ms
-        if flush.covers_cut and self.cut_unsynced:
-            self.cut_unsynced = False
-            self._settle_epoch()
-        self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
-        for segment, offsets in flush.sealed:
-            self._release_indexes(segment, offsets)
-        self._graveyard.on_flushed(self._segments.bases)
+        flush.finish(self, done, now_ms)
 
-    def on_flush_ended(self, flush: Flush) -> None:
-        """`flush.run` failed, or nobody wants the log any more: nothing is known to be on the disk."""
-        assert flush is self._flush
+    def on_flush_ended(self, ended: Flush) -> None:
+        """`ended.run` failed, or nobody wants the log any more: nothing is known to be on the disk."""
+        assert ended is self._flush
         self._flush = None
         self.offline = True
         self._close_files()
 
     def flush(self, now_ms: int, *, sync_parent: bool = True) -> None:
         """Prepare, run and note a flush, here and now. Blocks."""
-        flush = self.prepare_flush(sync_parent=sync_parent)
-        flush.run()
-        self.on_flushed(flush, now_ms)
-
-    def _release_indexes(self, segment: Segment, offsets: OffsetIndex | None) -> None:
-        """`segment`'s indexes are on the disk: from now on they are read when they are wanted."""
-        at = self._segments.slot_of(segment.base_offset)
-        if at != self._unsealed_from or self._segments[at] is not segment or segment.offsets is not offsets:
-            return  # Cut or removed meanwhile.
-        self._segments.cache.put(segment, segment.offsets, segment.times)
-        segment.offsets = segment.times = None
-        if segment.aborted:
-            segment.aborted = None
-        self._unsealed_from += 1
+        prepared = self.prepare_flush(sync_parent=sync_parent)
+        prepared.run()
+        self.on_flushed(prepared, now_ms)
 
     # Ending.
 
@@ -772,58 +561,37 @@ class Log:
         if self.offline:
             self._refuse_offline()
         try:
-            self.settle_swap(now_ms)
-            active = self._active
-            if active.preallocated:
-                active.trim()
-                self.cut_unsynced = True
-            if self.log_end_offset > (self.snapshots.offsets[-1] if self.snapshots.offsets else self.log_start_offset):
-                self._take_snapshot(self.log_end_offset)
-            active.note_largest_timestamp()
-            for suffix, data in active.encode_indexes():
-                if not self._loaded_clean or self._differs(active.path(suffix), data):
-                    self._write(active.path(suffix), data, sync=bool(data))
-                    self._new_files = True
-            if not active.aborted:
-                self._disk.remove(active.path(files.TXN_INDEX))
-            if self._epochs_file is None:
-                # An empty log's is not worth a sync: if it is lost, there are no epochs to find.
-                self._epochs_file = self.epochs.encode(self.log_start_offset)
-                self._write(f"{self.directory}/{files.LEADER_EPOCH_CHECKPOINT}", self._epochs_file, sync=False)
-                self._new_files = self.epochs.dirty = True
-            self.flush(now_ms, sync_parent=False)
+            closing.write_out(self, now_ms)
         except DiskError:
             self.offline = True
             raise
         self.abandon()
-
-    def _differs(self, path: str, data: bytes) -> bool:
-        try:
-            return self._disk.read_file(path) != data
-        except FileNotFoundError:
-            return True
-
-    def _write(self, path: str, data: bytes, *, sync: bool) -> None:
-        file = self._disk.open(path, create=True)
-        try:
-            file.truncate(len(data))
-            file.write(0, data)
-            if sync:
-                file.sync()
-        finally:
-            file.close()
 
     def abandon(self) -> None:
         """Close all files as they are: after a clean close, before a deletion, or when the disk has failed.
 
         While a flush is under way it needs them; then they are closed when it ends (`on_flush_ended`).
         """
+        self.set_aside()
+        if self._flush is None:
+            self._close_files()
+
+    def set_aside(self) -> None:
+        """Another log has taken its place: nothing more is read or written here, and its files are closed only by
+        `abandon`, since what was read from them before may still be on its way."""
         self.offline = True
         if self._swap is not None:
             self._swap.cancel()
             self._swap = None
-        if self._flush is None:
-            self._close_files()
+
+    def on_moved(self, directory: str) -> None:
+        """Its directory was renamed. Everything in it must have been flushed."""
+        assert self._flush is None
+        assert self._swap is None
+        self.directory = directory
+        self.snapshots.on_moved(directory)
+        for segment in self._segments:
+            segment.on_moved(directory)
 
     def _close_files(self) -> None:
         for segment in self._segments:

@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 
 from ottla.errors import ErrorCode, KafkaError, StartupError
-from ottla.log import checkpoints, files
+from ottla.log import checkpoints, files, future_logs
 from ottla.log.checkpoint_files import CheckpointFile, PendingWork
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
@@ -105,8 +105,8 @@ class LogManager:
         verify_transactions: bool = True,
         index_cache_bytes: int = 64 << 20,
     ) -> None:
-        self._disk = disk
-        self._random = random
+        self.disk = disk
+        self.random = random
         self._producer_expiration_ms = producer_expiration_ms
         self._verify_transactions = verify_transactions
         self._cache = IndexCache(index_cache_bytes)
@@ -116,6 +116,10 @@ class LogManager:
             self.directories[metadata_directory] = LogDirectory(disk, metadata_directory, for_topics=False)
         self.logs: dict[TopicPartition, Log] = {}
         """By partition; the metadata log is not among them."""
+        self.futures: dict[TopicPartition, Log] = {}
+        """Replicas on their way into another directory (`future_logs`), each beside the one in use."""
+        self.preferred: dict[TopicPartition, str] = {}
+        """Directories that were asked for before there was a log to put there."""
         self.metadata_log: Log | None = None
         self.cordoned: frozenset[str] = frozenset()
         """Directories that get no new logs while there is another (KIP-1066)."""
@@ -123,6 +127,8 @@ class LogManager:
         """Directories that were set apart as belonging to no partition of this node."""
         self._doomed: list[tuple[int, str]] = []
         """When to remove which retired directory."""
+        self._replaced: list[tuple[int, Log]] = []
+        """Logs that another has taken the place of, and when to close their files: readers may be at them."""
         self._loaded = False
 
     # Starting.
@@ -132,7 +138,7 @@ class LogManager:
         taken: list[LogDirectory] = []
         for directory in self.directories.values():
             try:
-                directory.lock(self._disk)
+                directory.lock(self.disk)
             except StartupError:
                 for other in taken:
                     other.unlock()
@@ -143,7 +149,7 @@ class LogManager:
         """Read each directory's `meta.properties`. Raises `StartupError` if two contradict each other."""
         found = []
         for directory in self.directories.values():
-            directory.properties = properties = checkpoints.read_meta_properties(self._disk, directory.path)
+            directory.properties = properties = checkpoints.read_meta_properties(self.disk, directory.path)
             found.append(properties)
         known = [properties for properties in found if properties is not None]
         for field in ("cluster_id", "node_id"):
@@ -158,9 +164,10 @@ class LogManager:
         config_of: Callable[[str], LogConfig],
         now_ms: int,
         has_copies: Callable[[TopicPartition], bool] = lambda partition: False,
+        is_assigned: Callable[[TopicPartition, Uuid], bool] = lambda partition, directory_id: False,
     ) -> None:
-        """Bring back every log; `config_of` gives a topic's, and `has_copies` says which have other replicas. Blocks,
-        for long after a crash of a large log.
+        """Bring back every log; `config_of` gives a topic's, `has_copies` says which have other replicas, and
+        `is_assigned` whether the metadata places one in a directory. Blocks, for long after a crash of a large log.
 
         A directory that cannot be read is offline; raises `StartupError` if that leaves none.
         """
@@ -171,6 +178,7 @@ class LogManager:
                 self.fail_directory(directory.path)
                 if all(other.offline for other in self.directories.values()):
                     raise StartupError(f"no log directory can be used: {error}") from error
+        future_logs.settle(self, is_assigned, now_ms)
         self._loaded = True
 
     def _load_directory(
@@ -180,7 +188,7 @@ class LogManager:
         now_ms: int,
         has_copies: Callable[[TopicPartition], bool],
     ) -> None:
-        disk, path = self._disk, directory.path
+        disk, path = self.disk, directory.path
         disk.make_dirs(path)
         self._read_marker(directory)
         recovery_points = directory.recovery_points.read()
@@ -196,10 +204,11 @@ class LogManager:
             if name.endswith(files.STRAY_DIRECTORY):
                 self.strays.append(f"{path}/{name}")
                 continue
-            partition = files.parse_directory(name)
+            future = files.parse_future(name)
+            partition = files.parse_directory(name) if future is None else future
             if partition is None or partition == METADATA_PARTITION:
                 continue
-            if partition in self.logs:
+            if future is None and partition in self.logs:
                 raise StartupError(
                     f"{partition} is in two log directories, {self.logs[partition].directory} and {path}/{name}: "
                     "remove the older one"
@@ -216,20 +225,26 @@ class LogManager:
                 first_dirty_offset=cleaner_offsets.get(partition),
                 producers=self._new_producers(),
                 cache=self._cache,
-                random=self._random,
+                random=self.random,
                 now_ms=now_ms,
-                has_copies=has_copies(partition),
+                has_copies=future is not None or has_copies(partition),
             )
             if log.topic_id == ZERO_UUID and not log.log_end_offset:
                 # A crash came between the directory and the identity in it: there never was such a log.
                 log.abandon()
                 disk.remove_tree(log.directory)
                 continue
-            if log.cut_at_load or log.cut_below_high_watermark:
+            if future is None and (log.cut_at_load or log.cut_below_high_watermark):
                 # The marker said that everything is there, and it is not: it proves nothing any more (KIP-966). The
                 # controller then takes this broker's replicas out of the in-sync sets until they have caught up.
                 directory.previous_broker_epoch = -1
-            self._adopt(log)
+            if future is None:
+                self._adopt(log)
+            elif partition in self.futures:
+                # The move was given another target, and a crash came before the first was taken back.
+                self.retire_directory(log, now_ms)
+            else:
+                future_logs.adopt(self, log)
         if not directory.was_clean:
             # What was recovered is flushed; the next start need not read it again, whatever happens now. Writing the
             # checkpoints also syncs the directory.
@@ -240,13 +255,13 @@ class LogManager:
         """Once: it is gone afterwards."""
         path = f"{directory.path}/{files.CLEAN_SHUTDOWN}"
         try:
-            marker = self._disk.read_file(path)
+            marker = self.disk.read_file(path)
         except FileNotFoundError:
             return
         directory.was_clean = True
         directory.previous_broker_epoch = checkpoints.decode_clean_shutdown(marker)
-        self._disk.remove(path)
-        self._disk.sync_dir(directory.path)
+        self.disk.remove(path)
+        self.disk.sync_dir(directory.path)
 
     @property
     def previous_broker_epoch(self) -> int:
@@ -258,10 +273,10 @@ class LogManager:
         return ProducerStates(expiration_ms=self._producer_expiration_ms, verify_transactions=self._verify_transactions)
 
     def _adopt(self, log: Log) -> None:
-        log.before_truncation = self._before_truncation
+        log.before_truncation = self.before_truncation
         self.logs[log.topic_partition] = log
 
-    def _before_truncation(self, log: Log, high_watermark_fell: bool) -> None:
+    def before_truncation(self, log: Log, high_watermark_fell: bool) -> None:
         directory = self.directories[_parent(log.directory)]
         self._recovery_points(directory)()
         if log.first_dirty_offset == log.recovery_point:
@@ -279,24 +294,24 @@ class LogManager:
         known = self.directories.get(directory)
         if known is not None:
             self._read_marker(known)
-        if self._disk.is_dir(path):
+        if self.disk.is_dir(path):
             log = load_log(
-                self._disk,
+                self.disk,
                 path,
                 METADATA_PARTITION,
                 config,
                 clean=known is not None and known.was_clean,
                 producers=self._new_producers(),
                 cache=self._cache,
-                random=self._random,
+                random=self.random,
                 now_ms=now_ms,
             )
-            self._disk.sync_dir(directory)
+            self.disk.sync_dir(directory)
             if log.topic_id != METADATA_TOPIC_ID:
                 self._write_identity(path, METADATA_TOPIC_ID)
                 log.topic_id = METADATA_TOPIC_ID
         else:
-            log = self._create(path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms)
+            log = self.create_in(path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms)
         self.metadata_log = log
         return log
 
@@ -305,9 +320,12 @@ class LogManager:
     def create(
         self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, *, directory: str | None = None
     ) -> Log:
-        """A new, empty log; in the online directory that holds the fewest and is not cordoned, unless `directory`
-        names one."""
+        """A new, empty log; in the online directory that holds the fewest and is not cordoned, unless `directory` or
+        an earlier wish (`preferred`) names one."""
         assert partition not in self.logs
+        preferred = self.preferred.pop(partition, None)
+        if directory is None and preferred is not None and not self.directories[preferred].offline:
+            directory = preferred
         if directory is None:
             online = [path for path, known in self.directories.items() if known.for_topics and not known.offline]
             if not online:
@@ -318,16 +336,16 @@ class LogManager:
                 for log in self.logs.values():
                     counts[_parent(log.directory)] = counts.get(_parent(log.directory), 0) + 1
             directory = min(online, key=counts.__getitem__)
-        log = self._create(f"{directory}/{partition}", partition, topic_id, config, now_ms)
+        log = self.create_in(f"{directory}/{partition}", partition, topic_id, config, now_ms)
         self._adopt(log)
         return log
 
-    def _create(self, path: str, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
+    def create_in(self, path: str, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
         """Three files' worth of work and no sync: a topic may have a thousand partitions. The first flush syncs."""
-        disk = self._disk
+        disk = self.disk
         disk.make_dirs(path)
         self._write_identity(path, topic_id)
-        segment = Segment.create(disk, path, 0, config, self._random, now_ms)
+        segment = Segment.create(disk, path, 0, config, self.random, now_ms)
         return Log(
             disk,
             path,
@@ -343,14 +361,14 @@ class LogManager:
             epochs_file=None,
             producers=self._new_producers(),
             snapshots=SnapshotFiles(disk, path),
-            random=self._random,
+            random=self.random,
             now_ms=now_ms,
             unsealed_from=0,
             new=True,
         )
 
     def _write_identity(self, path: str, topic_id: Uuid) -> None:
-        file = self._disk.open(f"{path}/{files.PARTITION_METADATA}", create=True)
+        file = self.disk.open(f"{path}/{files.PARTITION_METADATA}", create=True)
         try:
             file.write(0, checkpoints.encode_partition_metadata(topic_id))
         finally:
@@ -375,10 +393,14 @@ class LogManager:
             log = self.logs.pop(partition)
             log.abandon()
             parent = _parent(log.directory)
+            if (future := self.futures.pop(partition, None)) is not None:
+                # It is nobody's future any more. Were its directory to stay, a start would take it for the log.
+                self.retire_directory(future, now_ms)
+                touched[_parent(future.directory)] = None
             if self.directories[parent].offline:
                 continue
-            target = f"{parent}/{files.retired_name(partition, suffix, self._random)}"
-            self._disk.rename(log.directory, target)
+            target = self.retired_path(log, suffix)
+            self.disk.rename(log.directory, target)
             if suffix == files.DELETE_DIRECTORY:
                 self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
             else:
@@ -394,9 +416,31 @@ class LogManager:
                 steps.append(self._cleaner_offsets(self.directories[parent]))
         return PendingWork(steps)
 
+    def doom_replaced(self, log: Log, directory: str, now_ms: int) -> None:
+        """Another has taken the place of `log`, whose directory is called `directory` now: both go later."""
+        log.set_aside()
+        remove_at_ms = now_ms + log.config.file_delete_delay_ms
+        self._doomed.append((remove_at_ms, directory))
+        self._replaced.append((remove_at_ms, log))
+
+    def retire_directory(self, log: Log, now_ms: int) -> None:
+        """Close a log and rename its directory, so that it is removed later: the caller makes that durable."""
+        log.abandon()
+        parent = _parent(log.directory)
+        if not self.directories[parent].offline:
+            target = self.retired_path(log)
+            self.disk.rename(log.directory, target)
+            self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
+
+    def retired_path(self, log: Log, suffix: str = files.DELETE_DIRECTORY) -> str:
+        return f"{_parent(log.directory)}/{files.retired_name(log.topic_partition, suffix, self.random)}"
+
     def fail_directory(self, path: str) -> list[TopicPartition]:
         """The disk under `path` failed: its logs are offline until the node starts again. Which they are."""
         self.directories[path].fail()
+        for partition, future in list(self.futures.items()):
+            if _parent(future.directory) == path:
+                self.futures.pop(partition).abandon()
         lost = [partition for partition, log in self.logs.items() if _parent(log.directory) == path]
         for partition in lost:
             self.logs[partition].abandon()
@@ -425,8 +469,11 @@ class LogManager:
 
     def begin_removal(self, now_ms: int) -> PendingWork:
         """What takes away the files and directories whose delay is over."""
+        for _, replaced in [item for item in self._replaced if item[0] <= now_ms]:
+            replaced.abandon()
+        self._replaced = [item for item in self._replaced if item[0] > now_ms]
         steps = [step for log in self.logs.values() for step in log.begin_removal(now_ms)]
-        steps += [partial(self._disk.remove_tree, path) for at, path in self._doomed if at <= now_ms]
+        steps += [partial(self.disk.remove_tree, path) for at, path in self._doomed if at <= now_ms]
         self._doomed = [item for item in self._doomed if item[0] > now_ms]
         return PendingWork(steps)
 
@@ -437,13 +484,13 @@ class LogManager:
     def set_producer_expiration(self, expiration_ms: int) -> None:
         """For every log, those to come as well."""
         self._producer_expiration_ms = expiration_ms
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self.futures.values()):
             log.producers.expiration_ms = expiration_ms
 
     def set_transaction_verification(self, enabled: bool) -> None:
         """For every log, those to come as well."""
         self._verify_transactions = enabled
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self.futures.values()):
             log.producers.verify_transactions = enabled
 
     def expire_producers(self, now_ms: int) -> int:
@@ -454,6 +501,13 @@ class LogManager:
     def prepare_checkpoints(self) -> PendingWork:
         """Every checkpoint of every online directory, as of now."""
         return PendingWork(step for directory in self._online() for step in self._checkpoints(directory))
+
+    def prepare_checkpoints_of(self, path: str) -> PendingWork:
+        """Those of one directory, as of now; nothing if it is offline."""
+        directory = self.directories[path]
+        if directory.offline:
+            return PendingWork([])
+        return PendingWork([*self._checkpoints(directory), self._cleaner_offsets(directory)])
 
     def prepare_recovery_point_checkpoints(self) -> PendingWork:
         return PendingWork(self._recovery_points(directory) for directory in self._online())
@@ -502,7 +556,8 @@ class LogManager:
     def _in(self, directory: LogDirectory) -> list[Log]:
         if len(self.directories) == 1:
             return list(self.logs.values())
-        return [log for log in self.logs.values() if _parent(log.directory) == directory.path]
+        logs = [*self.logs.values(), *self.futures.values()]
+        return [log for log in logs if _parent(log.directory) == directory.path]
 
     # Stopping.
 
@@ -525,7 +580,7 @@ class LogManager:
                 for write in self._checkpoints(directory):
                     write()
                 if honest:
-                    self._disk.write_atomically(
+                    self.disk.write_atomically(
                         f"{directory.path}/{files.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch)
                     )
             except DiskError:
@@ -533,7 +588,9 @@ class LogManager:
         metadata_log = self.metadata_log
         if metadata_log is not None and _parent(metadata_log.directory) not in self.directories:
             _close(metadata_log, now_ms)
-            self._disk.sync_dir(_parent(metadata_log.directory))
+            self.disk.sync_dir(_parent(metadata_log.directory))
+        for _, replaced in self._replaced:
+            replaced.abandon()
         for directory in self.directories.values():
             directory.unlock()
 

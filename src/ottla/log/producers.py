@@ -307,6 +307,10 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
 
+    def take_over_verifications(self, other: ProducerStates) -> None:
+        """This table takes the place of `other`: what is being verified there goes on here."""
+        self._guards = other._guards
+
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, new_epoch_each: bool = False
     ) -> VerificationGuard:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError, Malformed
+from ottla.log import epoch_file, rolling
+from ottla.log.append import AppendInfo
 from ottla.log.markers import read_marker
 from ottla.log.segment import TAIL_BATCHES
 from ottla.records import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
@@ -73,6 +75,32 @@ def _check_marker(batch: memoryview, offset: int) -> None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"At offset {offset}: {error}.") from None
 
 
+def append(log: Log, records: memoryview, now_ms: int, leader_epoch: int | None) -> AppendInfo | None:
+    """Check all of `records`, then write them; None if there is not one whole batch."""
+    try:
+        found = check(records, log.log_end_offset, leader_epoch)
+    except UnexpectedOffset as error:
+        if not error.first_offset < log.log_end_offset == log.log_start_offset <= error.last_offset:
+            raise
+        # The log starts in the middle of a batch, as the leader's does after DeleteRecords: the whole of it is kept,
+        # and the log start stays where it is.
+        found = check(records, error.first_offset, leader_epoch)
+        if found:
+            _start_at_batch(log, error.first_offset, now_ms)
+    if not found:
+        return None
+    if log.cut_unsynced:
+        log.settle_cut()
+    write(log, records, found, now_ms)
+    return AppendInfo(found[0].base_offset, log.log_end_offset - 1)
+
+
+def _start_at_batch(log: Log, offset: int, now_ms: int) -> None:
+    log_start_offset, high_watermark = log.log_start_offset, log.high_watermark
+    log.truncate_fully_and_start_at(offset, log_start_offset=log_start_offset, now_ms=now_ms)
+    log.high_watermark = high_watermark
+
+
 def write(log: Log, records: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
     """One write for each segment that the batches reach into, and for each epoch that begins in them."""
     segment_bytes = log.config.segment_bytes
@@ -93,9 +121,9 @@ def write(log: Log, records: memoryview, headers: list[BatchHeader], now_ms: int
                 _write_run(log, records[start:at], headers[first:slot])
                 start, first = at, slot
             if header.leader_epoch >= 0 and header.leader_epoch != log._settled_epoch:
-                log._begin_epoch(header.leader_epoch, header.base_offset)
-            if log._should_roll(size, header.max_timestamp, last_offset, now_ms):
-                log._roll(header.base_offset, last_offset, now_ms)
+                epoch_file.begin(log, header.leader_epoch, header.base_offset)
+            if rolling.is_due(log, size, header.max_timestamp, last_offset, now_ms):
+                rolling.roll(log, header.base_offset, last_offset, now_ms)
             segment, settled_epoch = log._active, log._settled_epoch
             before = segment.size
         at += size
@@ -118,14 +146,15 @@ def _write_run(log: Log, data: memoryview, run: list[BatchHeader]) -> None:
             segment.max_timestamp_offset = last_offset
         segment.size = position + size
         if position - segment.indexed_position > interval:
-            log._index(segment, last_offset, position)
+            segment.index(last_offset, position, log.config)
         elif not position:
-            log._on_first_batch(segment, header.max_timestamp)
+            segment.first_timestamp = header.max_timestamp
+            rolling.set_time(log)
         if header.producer_id >= 0:
             if not header.attributes & _CONTROL:
                 log.producers.record(header, header.base_offset, last_offset)
             elif (marker := read_marker(data[position - base : position - base + size])) is not None:
-                log._complete(segment, header, marker[0], header.base_offset, marker[1])
+                log.complete(segment, header, marker[0], header.base_offset, marker[1])
         position += size
     log.log_end_offset = last_offset + 1
     while len(tail_last) > TAIL_BATCHES:

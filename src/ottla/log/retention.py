@@ -1,10 +1,39 @@
-"""Which segments a topic gives up: pure arithmetic over segments, oldest first, stopping at the first that stays."""
+"""Which segments a topic gives up: oldest first, stopping at the first that stays; called by `Log`."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ottla.log.log_config import LogConfig
 from ottla.log.segment import Segment
 from ottla.log.segments import Segments
+
+if TYPE_CHECKING:
+    from ottla.log.log import Log
+
+
+def detach_expired(log: Log, now_ms: int) -> list[Segment]:
+    """Take what goes out of the log, whose start moves with it. If all goes, a new active segment is rolled first."""
+    count = expired_count(
+        log._segments,
+        log.config,
+        now_ms=now_ms,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        high_watermark=log.high_watermark,
+    )
+    if not count:
+        return []
+    if count == len(log._segments):
+        log.roll(now_ms)
+    removed = log._segments.take_first(count)
+    log._unsealed_from = max(0, log._unsealed_from - count)
+    first_base = log._segments.bases[0]
+    if first_base > log.log_start_offset:
+        log.advance_log_start(first_base)
+    log.recovery_point = max(log.recovery_point, log.log_start_offset)
+    log._graveyard.detach(removed)
+    return removed
 
 
 def expired_count(

@@ -113,6 +113,10 @@ class Segment:
     def path(self, suffix: str) -> str:
         return self._stem + suffix
 
+    def on_moved(self, directory: str) -> None:
+        """The directory has another name now; a file that is open stays open."""
+        self._stem = f"{directory}/{files.file_name(self.base_offset, '')}"
+
     @property
     def file(self) -> File:
         if self._open_file is None:
@@ -130,6 +134,17 @@ class Segment:
         self.indexed_position = 0
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
+
+    def index(self, last_offset: int, position: int, config: LogConfig) -> None:
+        """The batch at `position`, which ends with `last_offset`, gets an entry in both indexes."""
+        assert self.offsets is not None
+        assert self.times is not None
+        base = self.base_offset
+        self.offsets.append(last_offset - base, position)
+        self.times.append(self.max_timestamp, self.max_timestamp_offset - base)
+        self.indexed_position = position
+        if len(self.offsets) >= config.max_offset_index_entries or len(self.times) >= config.max_time_index_entries:
+            self.max_offset = -1
 
     # The tail: boundaries of the last batches, so that a read at the log's end needs no disk.
 

@@ -90,6 +90,11 @@ class SnapshotFiles:
     def path(self, offset: int) -> str:
         return f"{self._directory}/{files.file_name(offset, files.SNAPSHOT)}"
 
+    def on_moved(self, directory: str) -> None:
+        """The directory has another name now."""
+        assert not self.unsynced, "what is moved has been flushed"
+        self._directory = directory
+
     def take(self, states: ProducerStates, offset: int) -> None:
         """Write what is known at `offset`, unless there is such a snapshot. Synced by the next flush."""
         if offset in self.offsets:

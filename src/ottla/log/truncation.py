@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.log import epoch_file, rolling
+from ottla.log.producer_replay import replay_producers
+
 if TYPE_CHECKING:
     from ottla.log.log import Log
 
@@ -21,7 +24,7 @@ def truncate(log: Log, offset: int) -> bool:
     went."""
     if offset >= log.log_end_offset:
         log.epochs.truncate_from_end(log.log_end_offset)
-        log._settle_epoch()
+        epoch_file.settle(log)
         return False
     if offset < log._segments.bases[0]:
         start_over(log, offset, offset, 0)
@@ -35,14 +38,14 @@ def truncate(log: Log, offset: int) -> bool:
     active = log._active = segments[slot]
     log._unsealed_from = min(log._unsealed_from, slot)
     offset = active.cut(offset, segments.cache)
-    log._set_roll_time()
+    rolling.set_time(log)
     log.snapshots.retain([at for at in log.snapshots.offsets if at <= offset])
     log.epochs.truncate_from_end(offset)
-    log._settle_epoch()
+    epoch_file.settle(log)
     log.log_end_offset = offset
     log.log_start_offset = min(log.log_start_offset, offset)
     _lower(log, offset)
-    log.rebuild_producers(0)
+    _rebuild_producers(log)
     return True
 
 
@@ -53,14 +56,14 @@ def start_over(log: Log, offset: int, log_start_offset: int, now_ms: int) -> Non
         log._retire(segment)
         segment.remove_files()
     log.snapshots.retain(())
-    log._active = log._create_segment(offset, now_ms)
+    log._active = rolling.create_segment(log, offset, now_ms)
     log._segments.add(log._active)
     log._unsealed_from = 0
     log.rolled = False
     log.epochs.clear()
     if log._flush is None:
-        log._write_epochs(offset)
-    log._settle_epoch()
+        epoch_file.write(log, offset)
+    epoch_file.settle(log)
     log.producers.clear()
     log.log_end_offset = offset
     log.log_start_offset = log_start_offset
@@ -89,3 +92,13 @@ def _lower(log: Log, offset: int) -> None:
     log.high_watermark = min(log.high_watermark, offset)
     if log.first_dirty_offset is not None:
         log.first_dirty_offset = min(log.first_dirty_offset, offset)
+
+
+def _rebuild_producers(log: Log) -> None:
+    """Producer states from the newest snapshot and the batches after it."""
+    producers = log.producers
+    if not producers.entries and not producers.has_unreplicated:
+        return  # Nothing to take back, and no need to read a segment to see that.
+    producers.clear()
+    replay_producers(log._segments, producers, log.snapshots, log.log_end_offset, 0)
+    producers.on_high_watermark(log.high_watermark)

@@ -44,7 +44,7 @@ big64(const uint8_t *at)
     return (uint64_t)big32(at) << 32 | big32(at + 4);
 }
 
-static void
+static inline void
 read_fields(const uint8_t *at, header_fields *header)
 {
     header->base_offset = (int64_t)big64(at);

@@ -12,17 +12,27 @@ NATIVE = _side.__name__.endswith("._native")
 """Is it the compiled side?"""
 
 if TYPE_CHECKING:
-    from ottla.records._pure import check, crc32c, crc_matches, pack_records, parse_header, unpack_records, walk
+    from ottla.records._pure import (
+        check,
+        crc32c,
+        crc_matches,
+        pack_columns,
+        pack_records,
+        parse_header,
+        unpack_records,
+        walk,
+    )
 else:
     check, crc32c, crc_matches = _side.check, _side.crc32c, _side.crc_matches
     parse_header, walk = _side.parse_header, _side.walk
-    pack_records, unpack_records = _side.pack_records, _side.unpack_records
+    pack_columns, pack_records, unpack_records = _side.pack_columns, _side.pack_records, _side.unpack_records
 
 __all__ = [
     "NATIVE",
     "check",
     "crc32c",
     "crc_matches",
+    "pack_columns",
     "pack_records",
     "parse_header",
     "unpack_records",

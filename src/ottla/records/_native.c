@@ -590,6 +590,272 @@ failed:
     return NULL;
 }
 
+/* ---- Records from columns ------------------------------------------------------------------------------------ */
+
+/* A column of byte strings as Arrow lays it out: number + 1 offsets into the data, and perhaps a byte a row that is 0
+ * where there is none. */
+typedef struct {
+    Py_buffer offsets, data, valid;
+    Py_ssize_t number;
+    int given, has_valid;
+} bytes_column;
+
+typedef struct {
+    bytes_column key, value;   /* of the record */
+    bytes_column name, content; /* of its headers */
+    Py_buffer lists;           /* number + 1 offsets into the headers */
+    Py_buffer timestamps, rows;
+    Py_ssize_t number, lists_number;
+} columns;
+
+static void
+release_column(bytes_column *column)
+{
+    if (column->given) {
+        PyBuffer_Release(&column->offsets);
+        PyBuffer_Release(&column->data);
+        if (column->has_valid) {
+            PyBuffer_Release(&column->valid);
+        }
+    }
+}
+
+static void
+release_columns(columns *all)
+{
+    release_column(&all->key);
+    release_column(&all->value);
+    release_column(&all->name);
+    release_column(&all->content);
+    if (all->lists.obj != NULL) {
+        PyBuffer_Release(&all->lists);
+    }
+    if (all->timestamps.obj != NULL) {
+        PyBuffer_Release(&all->timestamps);
+    }
+    if (all->rows.obj != NULL) {
+        PyBuffer_Release(&all->rows);
+    }
+}
+
+/* Takes None, or a tuple of offsets, data, and None or validity. */
+static int
+take_column(PyObject *source, bytes_column *column)
+{
+    if (source == Py_None) {
+        return 0;
+    }
+    if (!PyTuple_Check(source) || PyTuple_GET_SIZE(source) != 3) {
+        PyErr_SetString(PyExc_TypeError, "a column is offsets, data and validity");
+        return -1;
+    }
+    if (PyObject_GetBuffer(PyTuple_GET_ITEM(source, 0), &column->offsets, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    if (PyObject_GetBuffer(PyTuple_GET_ITEM(source, 1), &column->data, PyBUF_SIMPLE) < 0) {
+        PyBuffer_Release(&column->offsets);
+        return -1;
+    }
+    column->given = 1;
+    column->number = column->offsets.len / 4 - 1;
+    if (PyTuple_GET_ITEM(source, 2) != Py_None) {
+        if (PyObject_GetBuffer(PyTuple_GET_ITEM(source, 2), &column->valid, PyBUF_SIMPLE) < 0) {
+            return -1;
+        }
+        column->has_valid = 1;
+        if (column->valid.len < column->number) {
+            column->number = column->valid.len;
+        }
+    }
+    return 0;
+}
+
+/* Where the bytes of a row are, and how many; -1 for none. -2 if the column has no such row, or it lies outside. */
+static inline int64_t
+column_at(const bytes_column *column, int64_t row, const uint8_t **start)
+{
+    if (!column->given) {
+        return -1;
+    }
+    if (row < 0 || row >= column->number) {
+        return -2;
+    }
+    if (column->has_valid && !((const uint8_t *)column->valid.buf)[row]) {
+        return -1;
+    }
+    const int32_t *offsets = column->offsets.buf;
+    int64_t begin = offsets[row], end = offsets[row + 1];
+    if (begin < 0 || end < begin || end > column->data.len) {
+        return -2;
+    }
+    *start = (const uint8_t *)column->data.buf + begin;
+    return end - begin;
+}
+
+static inline Py_ssize_t
+field_size(int64_t length)
+{
+    return varint_size(length) + (length > 0 ? (Py_ssize_t)length : 0);
+}
+
+static inline uint8_t *
+write_field(uint8_t *at, const uint8_t *start, int64_t length)
+{
+    at = write_varint(at, length);
+    if (length > 0) {
+        memcpy(at, start, (size_t)length);
+        at += length;
+    }
+    return at;
+}
+
+/* The headers of a row: how many there are, and where they begin. -1 if the column has no such row. */
+static int64_t
+headers_at(const columns *all, int64_t row, int64_t *first)
+{
+    if (all->lists.obj == NULL) {
+        return 0;
+    }
+    if (row < 0 || row >= all->lists_number) {
+        return -1;
+    }
+    const int32_t *lists = all->lists.buf;
+    *first = lists[row];
+    return lists[row] < 0 || lists[row + 1] < lists[row] ? -1 : lists[row + 1] - lists[row];
+}
+
+/* What the length of a row's record counts; -1 if the columns do not hold the row. */
+static Py_ssize_t
+row_size(const columns *all, int64_t row, int64_t offset_delta, int64_t timestamp_delta)
+{
+    const uint8_t *start;
+    int64_t key = column_at(&all->key, row, &start), value = column_at(&all->value, row, &start), first = 0;
+    int64_t headers = headers_at(all, row, &first);
+    if (key < -1 || value < -1 || headers < 0) {
+        return -1;
+    }
+    Py_ssize_t size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + field_size(key)
+                      + field_size(value) + varint_size(headers);
+    for (int64_t header = first; header < first + headers; header++) {
+        int64_t name = column_at(&all->name, header, &start), content = column_at(&all->content, header, &start);
+        if (name < 0 || content < -1) {
+            return -1; /* A header without a name is none. */
+        }
+        size += field_size(name) + field_size(content);
+    }
+    return size;
+}
+
+static uint8_t *
+write_row(uint8_t *at, const columns *all, int64_t row, int64_t offset_delta, int64_t timestamp_delta)
+{
+    const uint8_t *start = NULL;
+    int64_t first = 0, length;
+    *at++ = 0;
+    at = write_varint(at, timestamp_delta);
+    at = write_varint(at, offset_delta);
+    length = column_at(&all->key, row, &start);
+    at = write_field(at, start, length);
+    length = column_at(&all->value, row, &start);
+    at = write_field(at, start, length);
+    int64_t headers = headers_at(all, row, &first);
+    at = write_varint(at, headers);
+    for (int64_t header = first; header < first + headers; header++) {
+        length = column_at(&all->name, header, &start);
+        at = write_field(at, start, length);
+        length = column_at(&all->content, header, &start);
+        at = write_field(at, start, length);
+    }
+    return at;
+}
+
+static int
+take_columns(PyObject *const *args, columns *all)
+{
+    if (PyObject_GetBuffer(args[0], &all->rows, PyBUF_SIMPLE) < 0
+        || PyObject_GetBuffer(args[3], &all->timestamps, PyBUF_SIMPLE) < 0 || take_column(args[4], &all->key) < 0
+        || take_column(args[5], &all->value) < 0) {
+        return -1;
+    }
+    all->number = all->timestamps.len / 8;
+    PyObject *headers = args[6];
+    if (headers == Py_None) {
+        return 0;
+    }
+    if (!PyTuple_Check(headers) || PyTuple_GET_SIZE(headers) != 3) {
+        PyErr_SetString(PyExc_TypeError, "headers are offsets, names and contents");
+        return -1;
+    }
+    if (PyObject_GetBuffer(PyTuple_GET_ITEM(headers, 0), &all->lists, PyBUF_SIMPLE) < 0
+        || take_column(PyTuple_GET_ITEM(headers, 1), &all->name) < 0
+        || take_column(PyTuple_GET_ITEM(headers, 2), &all->content) < 0) {
+        return -1;
+    }
+    all->lists_number = all->lists.len / 4 - 1;
+    return 0;
+}
+
+PyDoc_STRVAR(pack_columns_doc, "pack_columns(rows, first, bytes_max, timestamps, key, value, headers)\n--\n\n"
+                               "Records of the rows from the `first` on, at most `bytes_max` of them but at least one: "
+                               "their bytes, their number, the first and the latest timestamp.");
+
+static PyObject *
+native_pack_columns(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (expect(count, 7) < 0) {
+        return NULL;
+    }
+    columns all;
+    memset(&all, 0, sizeof all);
+    PyObject *packed = NULL, *result = NULL;
+    Py_ssize_t first = PyLong_AsSsize_t(args[1]), bytes_max = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || take_columns(args, &all) < 0) {
+        goto done;
+    }
+    const int64_t *rows = all.rows.buf, *timestamps = all.timestamps.buf;
+    Py_ssize_t last = all.rows.len / 8, total = 0, number = 0;
+    if (first < 0 || first >= last || rows[first] < 0 || rows[first] >= all.number) {
+        goto outside;
+    }
+    int64_t base = timestamps[rows[first]], latest = base;
+    for (Py_ssize_t index = first; index < last; index++, number++) {
+        int64_t row = rows[index];
+        if (row < 0 || row >= all.number) {
+            goto outside;
+        }
+        Py_ssize_t size = row_size(&all, row, number, timestamps[row] - base);
+        if (size < 0) {
+            goto outside;
+        }
+        size += varint_size(size);
+        if (number && total + size > bytes_max) {
+            break;
+        }
+        total += size;
+        if (timestamps[row] > latest) {
+            latest = timestamps[row];
+        }
+    }
+    packed = PyBytes_FromStringAndSize(NULL, total);
+    if (packed == NULL) {
+        goto done;
+    }
+    uint8_t *at = (uint8_t *)PyBytes_AS_STRING(packed);
+    for (Py_ssize_t index = 0; index < number; index++) {
+        int64_t row = rows[first + index], timestamp_delta = timestamps[row] - base;
+        at = write_varint(at, row_size(&all, row, index, timestamp_delta));
+        at = write_row(at, &all, row, index, timestamp_delta);
+    }
+    result = Py_BuildValue("(OnLL)", packed, number, (long long)base, (long long)latest);
+    goto done;
+outside:
+    PyErr_SetString(PyExc_ValueError, "the columns do not hold that row");
+done:
+    Py_XDECREF(packed);
+    release_columns(&all);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"crc32c", (PyCFunction)(void (*)(void))native_crc32c, METH_FASTCALL, crc32c_doc},
     {"crc_matches", (PyCFunction)(void (*)(void))native_crc_matches, METH_FASTCALL, crc_matches_doc},
@@ -597,6 +863,7 @@ static PyMethodDef methods[] = {
     {"walk", (PyCFunction)(void (*)(void))native_walk, METH_FASTCALL, walk_doc},
     {"check", (PyCFunction)(void (*)(void))native_check, METH_FASTCALL, check_doc},
     {"pack_records", (PyCFunction)(void (*)(void))native_pack_records, METH_FASTCALL, pack_records_doc},
+    {"pack_columns", (PyCFunction)(void (*)(void))native_pack_columns, METH_FASTCALL, pack_columns_doc},
     {"unpack_records", (PyCFunction)(void (*)(void))native_unpack_records, METH_FASTCALL, unpack_records_doc},
     {"crc32c_by_table", native_crc32c_by_table, METH_O, crc32c_by_table_doc},
     {NULL, NULL, 0, NULL},

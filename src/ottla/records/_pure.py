@@ -123,6 +123,85 @@ def pack_records(records: list[tuple[bytes, bytes | None]], first_delta: int, ti
     return bytes(packed)
 
 
+BytesColumn = tuple["Buffer", "Buffer", "Buffer | None"]
+"""Byte strings as Arrow lays them out: offsets (one more than there are rows, 32 bits each), their bytes, and, unless
+all rows have one, a byte a row that is 0 where there is none."""
+
+HeaderColumns = tuple["Buffer", BytesColumn, BytesColumn]
+"""Where each row's headers begin among all (as the offsets of a column), their names and their contents."""
+
+
+def pack_columns(
+    rows: Buffer,
+    first: int,
+    bytes_max: int,
+    timestamps: Buffer,
+    key: BytesColumn | None,
+    value: BytesColumn | None,
+    headers: HeaderColumns | None,
+) -> tuple[bytes, int, int, int]:
+    """Records of the rows from the `first` on, at most `bytes_max` of them but at least one: their bytes, their number,
+    the first and the latest timestamp. `rows` and `timestamps` are 64 bits each."""
+    chosen = memoryview(rows).cast("B").cast("q")
+    times = memoryview(timestamps).cast("B").cast("q")
+    packed = bytearray()
+    if not 0 <= first < len(chosen):
+        raise ValueError("the columns do not hold that row")
+    latest = base = None
+    number = 0
+    for row in chosen[first:]:
+        if not 0 <= row < len(times):
+            raise ValueError("the columns do not hold that row")
+        timestamp = times[row]
+        if base is None or latest is None:
+            base = latest = timestamp
+        parts = [b"\0", encode_varint(timestamp - base), encode_varint(number)]
+        parts += (_packed(_column_at(key, row)), _packed(_column_at(value, row)), _packed_headers(headers, row))
+        record = b"".join(parts)
+        size = encode_varint(len(record))
+        if number and len(packed) + len(size) + len(record) > bytes_max:
+            break
+        packed += size
+        packed += record
+        latest = max(latest, timestamp)
+        number += 1
+    assert base is not None
+    assert latest is not None
+    return bytes(packed), number, base, latest
+
+
+def _packed(content: bytes | None) -> bytes:
+    return encode_varint(-1) if content is None else encode_varint(len(content)) + content
+
+
+def _packed_headers(headers: HeaderColumns | None, row: int) -> bytes:
+    if headers is None:
+        return b"\0"
+    lists = memoryview(headers[0]).cast("B").cast("i")
+    if row >= len(lists) - 1 or not 0 <= lists[row] <= lists[row + 1]:
+        raise ValueError("the columns do not hold that row")
+    parts = [encode_varint(lists[row + 1] - lists[row])]
+    for index in range(lists[row], lists[row + 1]):
+        name = _column_at(headers[1], index)
+        if name is None:
+            raise ValueError("the columns do not hold that row")
+        parts += (_packed(name), _packed(_column_at(headers[2], index)))
+    return b"".join(parts)
+
+
+def _column_at(column: BytesColumn | None, row: int) -> bytes | None:
+    if column is None:
+        return None
+    offsets, data, valid = memoryview(column[0]).cast("B").cast("i"), memoryview(column[1]), column[2]
+    if row >= len(offsets) - 1 or (valid is not None and row >= len(valid)):
+        raise ValueError("the columns do not hold that row")
+    if valid is not None and not memoryview(valid).cast("B")[row]:
+        return None
+    if not 0 <= offsets[row] <= offsets[row + 1] <= len(data):
+        raise ValueError("the columns do not hold that row")
+    return bytes(data[offsets[row] : offsets[row + 1]])
+
+
 def unpack_records(body: Buffer, record_count: int) -> list[tuple[int, bytes | None, bytes | None]]:
     """The offset delta, the key and the value of each record; `ValueError` if the bytes are not that many records."""
     data = bytes(body)
@@ -166,4 +245,4 @@ def _field(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return data[position : position + length], position + length
 
 
-__all__ = ["check", "crc32c", "crc_matches", "pack_records", "parse_header", "unpack_records", "walk"]
+__all__ = ["check", "crc32c", "crc_matches", "pack_columns", "pack_records", "parse_header", "unpack_records", "walk"]

@@ -169,6 +169,15 @@ class BatchBuilder:
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
 
+    def append_packed(self, records: bytes, count: int, base_timestamp: int, max_timestamp: int) -> None:
+        """Add what `pack_columns` made, to a batch that has nothing yet."""
+        assert not self._count
+        assert self._base_timestamp is None
+        self._body += records
+        self._count = count
+        self._last_offset = self._base_offset + count - 1
+        self._base_timestamp, self._max_timestamp = base_timestamp, max_timestamp
+
     def build(self, *, last_offset: int | None = None) -> bytearray:
         """The batch, writable so that a log can patch offset and epoch without a copy.
 

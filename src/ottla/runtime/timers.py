@@ -86,6 +86,10 @@ class TimerWheel:
 
     def after(self, delay_ms: float, call: Callable[[], None]) -> Timer:
         timer = Timer(call)
+        if delay_ms <= 0:
+            # No tick to wait for: when the others have had their turn.
+            asyncio.get_running_loop().call_soon(timer._fire)
+            return timer
         tick = int(self._clock.monotonic() * 1000 + delay_ms) + 1
         slot = self._slots.get(tick)
         if slot is None:

@@ -54,6 +54,7 @@ BROKER_RIGHTS: dict[int, Right] = {
     31: Asked.BY_CONTROLLER,  # DeleteAcls
     32: Asked.BY_HANDLER,  # DescribeConfigs
     33: Asked.BY_CONTROLLER,  # AlterConfigs
+    34: _ALTER,  # AlterReplicaLogDirs
     35: _DESCRIBE,  # DescribeLogDirs
     36: Asked.NEVER,  # SaslAuthenticate
     37: Asked.BY_CONTROLLER,  # CreatePartitions

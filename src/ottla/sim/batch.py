@@ -37,12 +37,20 @@ def run_job(job: Job) -> Result:
     if nodes is None and mutation is not None:
         nodes = mutation.nodes
     with_groups = mutation is not None and mutation.with_groups
+    with_compaction = mutation is not None and mutation.with_compaction
     # A simulation makes much garbage at once and is over soon: collecting in between costs more than it saves.
     gc.collect()
     gc.disable()
     try:
         with mutated(job.mutation):
-            return run_seed(job.seed, job.mode, nodes=nodes, seconds=job.seconds, with_groups=with_groups)
+            return run_seed(
+                job.seed,
+                job.mode,
+                nodes=nodes,
+                seconds=job.seconds,
+                with_groups=with_groups,
+                with_compaction=with_compaction,
+            )
     finally:
         gc.enable()
         with warnings.catch_warnings():

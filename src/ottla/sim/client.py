@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import count
 from random import Random
 from struct import Struct
@@ -55,6 +56,10 @@ class Wire:
         self._received = bytearray()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._ids = count(1)
+
+    @property
+    def host(self) -> str:
+        return self._address[0]
 
     # The network's side.
 
@@ -125,19 +130,20 @@ class Wire:
             future.set_exception(Lost("no answer in time", sent=True))
 
     async def _open(self, timeout_s: float) -> None:
-        if self._opening is None:
-            self._opening = self._loop.create_task(self._connect())
-        done, _ = await asyncio.wait([self._opening], timeout=timeout_s)
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = self._loop.create_task(self._connect())
+        done, _ = await asyncio.wait([opening], timeout=timeout_s)
+        if self._opening is opening:
+            self._opening = None
         if not done:
+            # The next attempt is a new one: who waits for packets that are lost waits longer and longer.
+            opening.cancel()
             raise Lost("cannot connect", sent=False)
 
     async def _connect(self) -> None:
-        try:
+        with suppress(OSError):
             await self._network.connect(*self._address, self)
-        except OSError:
-            self._connection = None
-        finally:
-            self._opening = None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -235,3 +241,9 @@ class SimClient:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def report_failure(task: asyncio.Task[None]) -> None:
+    """A task of the simulation's own must not fail unseen."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": f"{task.get_coro()!r} failed", "exception": error})

@@ -22,12 +22,13 @@ from ottla.metadata.ids import random_uuid
 from ottla.model import Uuid, uuid_to_text
 from ottla.runtime.seams import Runtime
 from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk, Volume
+from ottla.sim.disk import SimDisk
 from ottla.sim.loop import WALL_MS, Scheduler, SimLoop
 from ottla.sim.network import Fabric, SimNetwork
 from ottla.sim.offload import SimOffload
 from ottla.sim.trace import Trace
 from ottla.sim.view import DATA
+from ottla.sim.volume import Volume
 
 ELR_VERSION = "eligible.leader.replicas.version"
 

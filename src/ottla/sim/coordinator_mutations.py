@@ -41,6 +41,62 @@ def _offset_acknowledged_early(patches: Patches) -> None:
     patches.replace(ServedShard, "_await_commit", await_commit)
 
 
+def _staged_offsets_served(patches: Patches) -> None:
+    """Who asks for stable offsets is not told that a transaction may yet change them."""
+    from ottla.coordinator.offsets.state import OffsetState
+
+    patches.replace(OffsetState, "is_staged", lambda self, group_id, topic, partition: False)
+
+
+def _old_coordinator_speaks(patches: Patches) -> None:
+    """A broker that has lost a coordinator's partition goes on with what it had."""
+    from ottla.broker.coordinators.runtime import CoordinatorRuntime
+
+    patches.replace(CoordinatorRuntime, "on_resigned", lambda self, partition: None)
+
+
+def _two_of_one_instance(patches: Patches) -> None:
+    """A static member that comes back is added, and its former self stays."""
+    from ottla.coordinator.classic.classic_groups import ClassicGroups
+    from ottla.coordinator.classic.group import ClassicGroup
+
+    before = ClassicGroup.__dict__["remove"]
+
+    def remove(self: Any, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is not None and member.group_instance_id is not None:
+            self.static_members.setdefault(member.group_instance_id, member_id)
+        before(self, member_id)
+
+    patches.replace(ClassicGroup, "remove", remove)
+
+    def replace(self: Any, group: Any, old_id: str, new_id: str, request: Any, joiner: Any, turn: Any) -> None:
+        group.static_members.pop(request.group_instance_id)
+        self._add(group, new_id, request, joiner, turn)
+
+    patches.replace(ClassicGroups, "_replace", replace)
+
+
+def _partition_for_nobody(patches: Patches) -> None:
+    """The assignor leaves out the last partition of the last member."""
+    from ottla.coordinator.consumer import engine
+    from ottla.coordinator.consumer.target import next_target as before
+
+    def next_target(*arguments: Any, assignor: Any, **options: Any) -> Any:
+        def forgetful(spec: Any) -> Any:
+            result = {member: dict(assignment) for member, assignment in assignor(spec).items()}
+            for assignment in result.values():
+                for topic, partitions in assignment.items():
+                    if len(partitions) > 1:
+                        assignment[topic] = tuple(sorted(partitions))[:-1]
+                        return result
+            return result
+
+        return before(*arguments, assignor=forgetful, **options)
+
+    patches.replace(engine, "next_target", next_target)
+
+
 # Transactions.
 
 
@@ -156,6 +212,35 @@ COORDINATOR_MUTATIONS: tuple[Mutation, ...] = (
         what="a coordinator acknowledges what it has appended, before it is committed",
         breaks=("C9", "C1", "C8", "D17", "D16", "C14"),
         apply=_offset_acknowledged_early,
+        with_groups=True,
+    ),
+    Mutation(
+        name="staged-offsets-served",
+        what="an offset is called stable though an open transaction has staged another",
+        breaks=("C10", "C12", "C14", "D22"),
+        apply=_staged_offsets_served,
+        seeds=40,
+        with_groups=True,
+    ),
+    Mutation(
+        name="old-coordinator-speaks",
+        what="a broker that lost a coordinator's partition goes on to answer for it",
+        breaks=("C15",),
+        apply=_old_coordinator_speaks,
+        with_groups=True,
+    ),
+    Mutation(
+        name="two-of-one-instance",
+        what="a static member that comes back does not take the place of its former self",
+        breaks=("C13",),
+        apply=_two_of_one_instance,
+        with_groups=True,
+    ),
+    Mutation(
+        name="partition-for-nobody",
+        what="the target of a group leaves a partition out",
+        breaks=("C2",),
+        apply=_partition_for_nobody,
         with_groups=True,
     ),
     Mutation(

@@ -60,6 +60,8 @@ class Txn:
     sends: list[Send] = field(default_factory=list)
     sources: list[tuple[TopicPartition, int]] = field(default_factory=list)
     """Where the records lie of which it made others, in the order of those; a value may be there twice."""
+    polls: list[Poll] = field(default_factory=list)
+    """What it read while it was open."""
 
 
 class Read(NamedTuple):
@@ -67,7 +69,9 @@ class Read(NamedTuple):
 
     offset: int
     value: bytes
+    """Empty for a tombstone."""
     leader_epoch: int
+    key: bytes | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,6 +143,21 @@ class Commit:
     """Of which it is a part, if it is."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Look:
+    """A question for the offsets of a group."""
+
+    group_id: str
+    topic: str
+    stable: bool
+    """Were only those asked for that no open transaction may change?"""
+    node: str
+    invoked: float
+    completed: float = -1.0
+    found: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Of each partition that was answered: the offset, and the name of the commit."""
+
+
 class Owned(NamedTuple):
     """What a member of a group was told to have."""
 
@@ -152,6 +171,8 @@ class Owned(NamedTuple):
 class History:
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
+    inner: list[Poll] = field(default_factory=list)
+    """Those of transactions, while they were open."""
     out_of_range: list[OutOfRange] = field(default_factory=list)
     end_offsets: list[EndOffset] = field(default_factory=list)
     final: dict[TopicPartition, list[Read]] = field(default_factory=dict)
@@ -162,6 +183,7 @@ class History:
     transactions: list[Txn] = field(default_factory=list)
     identities: list[Identity] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     owned: list[Owned] = field(default_factory=list)
     final_offsets: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)
     """What each group has committed in the end: partition → offset and name of the commit."""

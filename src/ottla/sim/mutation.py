@@ -21,6 +21,8 @@ class Mutation:
     """So many are enough to show it; where the seed is to choose, none is said."""
     with_groups: bool = False
     """Does it show only where there are groups and transactions?"""
+    with_compaction: bool = False
+    """Does it show only where there is a compacted topic?"""
 
 
 class Patches:

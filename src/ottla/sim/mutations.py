@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ottla.sim.compaction_mutations import COMPACTION_MUTATIONS
 from ottla.sim.coordinator_mutations import COORDINATOR_MUTATIONS
 from ottla.sim.mutation import Mutation, Patches
 
@@ -351,7 +352,7 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             name="growth-without-epoch-start",
             what="a follower joins the ISR below the start of the leader's epoch",
-            breaks=("A2", "A1", "A4", "H2", "H3"),
+            breaks=("A19", "A2", "A1", "A4", "H2", "H3"),
             apply=_growth_without_epoch_start,
             seeds=200,
         ),
@@ -416,5 +417,6 @@ MUTATIONS: dict[str, Mutation] = {
             seeds=100,
         ),
         *COORDINATOR_MUTATIONS,
+        *COMPACTION_MUTATIONS,
     )
 }

@@ -37,7 +37,9 @@ class Options:
     coordinated: bool
     """Are there clients of transactions, and so coordinators?"""
     grouped: bool
-    """Are there groups as well? Not on a node alone, where clients have nobody else to ask."""
+    """Are there groups as well?"""
+    compacted: dict[str, str] | None
+    """The configuration of a compacted topic, if there is one; then the coordinators' own are compacted, too."""
     follower_reads: bool
     """Do consumers read from the replica in their rack (KIP-392)?"""
     fault_kinds: tuple[str, ...]
@@ -53,7 +55,8 @@ class Options:
             f"{self.nodes} nodes ({roles}), {self.partitions} partitions, rf {self.replication_factor}, "
             f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}"
             f"{', consumers read from followers' if self.follower_reads else ''}"
-            f"{', transactions' if self.coordinated else ''}{' and groups' if self.grouped else ''}, "
+            f"{', transactions' if self.coordinated else ''}{' and groups' if self.grouped else ''}"
+            f"{', compaction' if self.compacted else ''}, "
             f"{self.latency_s * 1000:.1f} ms latency, faults: {', '.join(self.fault_kinds)}"
         )
 
@@ -66,8 +69,10 @@ def expand(
     nodes: int | None = None,
     seconds: float = 60.0,
     with_groups: bool = False,
+    with_compaction: bool = False,
 ) -> Options:
-    """The same for the same seed, always. `with_groups`: whatever the seed says, there are groups and transactions."""
+    """The same for the same seed, always. `with_groups`: whatever the seed says, there are groups and transactions;
+    `with_compaction`: there is a compacted topic."""
     random = Random(f"options/{seed}")
     if nodes is None:
         nodes = random.choice((3, 3, 3, 3, 4, 5))
@@ -97,6 +102,7 @@ def expand(
         "leader.imbalance.check.interval.seconds": str(random.choice((5, 300))),
         "num.replica.fetchers": str(random.choice((1, 1, 2))),
         "auto.create.topics.enable": "false",
+        "log.cleaner.enable": "false",
     }
     flush_each = nodes == 1 or random.random() < 0.25
     topic = {
@@ -113,12 +119,18 @@ def expand(
     if follower_reads:
         settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     coordinated = random.random() < 0.5 or with_groups
-    grouped = (coordinated and random.random() < 0.6 and nodes > 1) or with_groups
+    grouped = (coordinated and random.random() < 0.6) or with_groups
     if coordinated:
         chosen += tuple(kind for kind in kinds if kind == COORDINATOR_MOVE)
         settings |= _coordinator_settings(random, replication_factor, min_isr)
         if flush_each:
             settings["log.flush.interval.messages"] = "1"
+    # From a generator of its own: a seed stays what it is, with compaction or without.
+    chance = Random(f"compaction/{seed}")
+    compacted = None
+    if chance.random() < (0.5 if coordinated else 0.2) or with_compaction:
+        settings |= _cleaner_settings(chance)
+        compacted = _compacted_topic(chance, topic)
     return Options(
         seed=seed,
         mode=mode,
@@ -135,6 +147,7 @@ def expand(
         fault_kinds=chosen,
         coordinated=coordinated,
         grouped=grouped,
+        compacted=compacted,
         follower_reads=follower_reads,
         settings=settings,
         topic=topic,
@@ -158,5 +171,24 @@ def _coordinator_settings(random: Random, replication_factor: int, min_isr: int)
         "group.consumer.min.heartbeat.interval.ms": "100",
         "group.consumer.session.timeout.ms": str(random.choice((2000, 4000))),
         "group.consumer.heartbeat.interval.ms": str(random.choice((200, 500))),
-        "log.cleaner.enable": "false",
+    }
+
+
+def _cleaner_settings(random: Random) -> dict[str, str]:
+    """So that much is compacted in a minute."""
+    return {
+        "log.cleaner.enable": "true",
+        "log.cleaner.backoff.ms": str(random.choice((500, 2000))),
+        "log.cleaner.min.cleanable.ratio": str(random.choice((0.1, 0.5))),
+        "log.cleaner.delete.retention.ms": str(random.choice((1000, 5000))),
+        # Of topics that say nothing else, as the coordinators' own.
+        "log.roll.ms": str(random.choice((3_000, 604_800_000))),
+    }
+
+
+def _compacted_topic(random: Random, topic: dict[str, str]) -> dict[str, str]:
+    return {
+        **{name: value for name, value in topic.items() if name != "index.interval.bytes"},
+        "cleanup.policy": "compact",
+        "internal.segment.bytes": str(random.choice((600, 1500))),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -14,36 +14,25 @@ from ottla.errors import KafkaError, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
 from ottla.sim import view
-from ottla.sim.checkers.groups import GroupChecker
-from ottla.sim.checkers.groups import unmet as unmet_groups
-from ottla.sim.checkers.histories import HistoryChecker
-from ottla.sim.checkers.ledger import Ledger
-from ottla.sim.checkers.liveness import choose_core, unmet
-from ottla.sim.checkers.metadata import MetadataChecker
-from ottla.sim.checkers.mirror import Batch
-from ottla.sim.checkers.quorum import QuorumChecker
-from ottla.sim.checkers.replicas import ReplicaChecker
-from ottla.sim.checkers.transactions import TransactionChecker
+from ottla.sim.checkers.group_work import unmet as unmet_groups
+from ottla.sim.checkers.leftovers import leftovers
+from ottla.sim.checkers.liveness import choose_core, lagging, unmet
 from ottla.sim.checkers.violation import Violation
-from ottla.sim.client import Lost, SimClient
+from ottla.sim.client import SimClient, report_failure
+from ottla.sim.clients import build_clients
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
+from ottla.sim.errands import COMPACTED_TOPIC, PATIENCE_S, TOPIC, create_topics, read_all, settle
 from ottla.sim.faults import KINDS, Faults
 from ottla.sim.faults.operations import set_min_isr
-from ottla.sim.group_clients import ClassicMember, ConsumerMember, GroupMember, MemberOptions, fetch_offsets
 from ottla.sim.history import History
+from ottla.sim.inspection import Inspection
 from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import Mode, Options, expand
 from ottla.sim.trace import Trace
-from ottla.sim.transaction_clients import Transactor, TransactorOptions
-from ottla.sim.transformers import Transformer
-from ottla.sim.workload import Consumer, Lane, LaneOptions, Workload, read_everything, report_failure
-from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+from ottla.sim.workload import Workload
 
-TOPIC = "orders"
 START_PATIENCE_S = 60.0
-HEAL_PATIENCE_S = 90.0
 RESTART_EVERY = 5
 """One seed in so many ends with two restarts of all nodes."""
 STABLE_S = 3.0
@@ -98,108 +87,37 @@ class Simulation:
             random=Random(f"{seed}/cluster"),
         )
         self.places = [TopicPartition(TOPIC, index) for index in range(options.partitions)]
+        self.compacted = [TopicPartition(COMPACTED_TOPIC, 0)] if options.compacted is not None else []
         self.history = History()
+        self.kept = History()
+        """Of the compacted partitions."""
         self.failure: Violation | None = None
         self.unmet: list[str] = []
         """What liveness still waits for."""
         self.abandoned: dict[int, None] = {}
         """Machines that nobody starts again."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._loops: dict[SimLoop, Machine] = {}
-        self._build_clients(Random(f"{seed}/clients"))
+        self.clients = build_clients(options, self._new_client, self.places, self.history, self.compacted, self.kept)
+        self.admin, self.final = self.clients.admin, self.clients.final
+        self.client_hosts = [client.name for client in self.clients.busy]
+        self.workload = Workload(
+            self.clients,
+            self.history,
+            random=Random(f"{seed}/workload"),
+            rate=options.rate,
+            loop=self.scheduler.world,
+        )
         self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
-        self.replicas = ReplicaChecker(self.cluster)
-        self.metadata = MetadataChecker(self.cluster, self.replicas.committed_metadata)
-        self.quorum = QuorumChecker(self.cluster)
-        self.histories = HistoryChecker(self.history, self._ledger_of)
-        self.transactions = TransactionChecker(self.cluster, self.history)
-        self.groups = GroupChecker(self.cluster, self.history)
-        if options.coordinated:
-            self.replicas.on_committed = self._on_committed
-            self.histories.on_poll = self.transactions.on_poll
+        self.inspection = Inspection(self.cluster, self.history, self.kept, coordinated=options.coordinated)
         self.scheduler.after_step = self._after_step
         self.scheduler.world.on_error = self._on_own_error
         self.cluster.on_error = self.on_error
         self.cluster.on_exit = self._on_exit
         self.cluster.on_death = self._on_death
 
-    def _on_committed(self, place: TopicPartition, batch: Batch) -> None:
-        self.transactions.on_committed(place, batch)
-        self.groups.on_committed(place, batch)
-
-    def _build_clients(self, random: Random) -> None:
-        options, bootstrap = self.options, self.cluster.bootstrap
-
-        def client(name: str) -> SimClient:
-            return SimClient(name, self.scheduler, self.fabric, bootstrap, Random(f"{options.seed}/{name}"))
-
-        lanes: list[Lane] = []
-        for number in range(options.producers):
-            owner = client(f"p{number}")
-            acks = 1 if number == options.producers - 1 else -1
-            idempotent = acks == -1 and number % 2 == 0
-            lane_options = LaneOptions(
-                acks=acks,
-                idempotent=idempotent,
-                retry_uncertain=not idempotent and random.random() < 0.5,
-                request_timeout_s=random.choice((1.0, 2.0, 4.0)),
-                delivery_timeout_s=random.choice((5.0, 15.0)),
-                resend_old=0.05 if idempotent else 0.0,
-            )
-            lanes += [Lane(owner, at, place, lane_options, self.history) for at, place in enumerate(self.places)]
-        consumers = [
-            Consumer(
-                client(f"c{number}"),
-                self.places,
-                self.history,
-                read_committed=random.random() < 0.3,
-                rack=f"r{number % 3}" if options.follower_reads else "",
-            )
-            for number in range(options.consumers)
-        ]
-        transactors = []
-        for number in range(options.transactors if options.coordinated else 0):
-            # The first two share their id, and fence each other.
-            transactional_id = f"t{max(number, 1)}"
-            chances = TransactorOptions(
-                timeout_ms=random.choice((2000, 4000)), commits_offsets=0.4 if options.grouped else 0.0
-            )
-            transactors.append(Transactor(client(f"t{number}"), transactional_id, self.places, chances, self.history))
-        members = self._members(client, Random(f"{options.seed}/groups")) if options.grouped else []
-        watcher = client("w0")
-        self.admin = client("a0")
-        self._final = client("f0")
-        self.client_hosts = [f"p{number}" for number in range(options.producers)]
-        self.client_hosts += [f"c{number}" for number in range(options.consumers)]
-        self.client_hosts += [transactor.client.name for transactor in transactors]
-        self.client_hosts += [member.client.name for member in members]
-        self._clients = [consumer._client for consumer in consumers] + [lane._client for lane in lanes] + [watcher]
-        self._clients += [transactor.client for transactor in transactors] + [member.client for member in members]
-        self.workload = Workload(
-            lanes=lanes,
-            transactors=transactors,
-            members=members,
-            consumers=consumers,
-            watchers=[(watcher, place) for place in self.places],
-            history=self.history,
-            random=Random(f"{options.seed}/workload"),
-            rate=options.rate,
-            loop=self.scheduler.world,
-        )
-
-    def _members(self, client: Callable[[str], SimClient], random: Random) -> list[GroupMember]:
-        """One group of each protocol, and one whose offsets are committed in transactions."""
-        members: list[GroupMember] = []
-        chances = MemberOptions(session_timeout_ms=random.choice((1500, 3000)))
-        for number in range(random.choice((2, 3))):
-            members.append(ConsumerMember(client(f"m{number}"), "modern", self.places, chances, self.history))
-        for number in range(random.choice((2, 3))):
-            members.append(ClassicMember(client(f"k{number}"), "classic", self.places, chances, self.history))
-        for number in range(2):
-            owner = client(f"x{number}")
-            transactor = Transactor(owner, owner.name, self.places, TransactorOptions(timeout_ms=3000), self.history)
-            members.append(Transformer(transactor, "transform", self.places, chances, self.history))
-        return members
+    def _new_client(self, name: str) -> SimClient:
+        random = Random(f"{self.options.seed}/{name}")
+        return SimClient(name, self.scheduler, self.fabric, self.cluster.bootstrap, random)
 
     # Running.
 
@@ -232,7 +150,7 @@ class Simulation:
             simulated_s=self.scheduler.now,
             real_s=time.perf_counter() - began,
             cpu_s=time.process_time() - cpu_began,
-            counts=self._counts(),
+            counts=self.inspection.counts(),
             faults=dict(self.faults.counts),
             story=self.trace.story,
             options=self.options.describe(),
@@ -240,7 +158,7 @@ class Simulation:
 
     def _run(self) -> None:
         self.cluster.start()
-        self._until(self._create_topic(), START_PATIENCE_S, "the topic could be created")
+        self._until(create_topics(self), START_PATIENCE_S, "topics could be created")
         ends = self.scheduler.now + self.options.seconds
         self.workload.start(ends)
         self.faults.start()
@@ -252,15 +170,12 @@ class Simulation:
             core = core if chosen is None else chosen
         self.faults.stop()
         self.heal(core)
-        self._until(self._come_to_life(core), HEAL_PATIENCE_S, f"{_names(core)} work after they were healed")
+        self._until(self._come_to_life(core), PATIENCE_S, f"{_names(core)} work after they were healed")
         self.workload.stop()
-        self._until(self._settle(), HEAL_PATIENCE_S, f"{_names(core)} answer every client after they were healed")
-        self._until(self._read_all(), HEAL_PATIENCE_S, f"everything can be read from {_names(core)}")
-        self.replicas.at_end()
-        self.quorum.at_end()
-        self.histories.at_end(may_lose=False)
-        self.transactions.at_end()
-        self.groups.at_end()
+        self._until(settle(self), PATIENCE_S, f"{_names(core)} answer every client after they were healed")
+        self._until(read_all(self), PATIENCE_S, f"everything can be read from {_names(core)}")
+        self._until(self._come_to_rest(core), PATIENCE_S, f"{_names(core)} forget clients that are gone")
+        self.inspection.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()
 
@@ -270,7 +185,7 @@ class Simulation:
         before = self._logs()
         for machine in self.cluster.machines.values():
             machine.start()
-        self._until(self._serve_again(), HEAL_PATIENCE_S, "the cluster works after a restart of all")
+        self._until(self._serve_again(), PATIENCE_S, "the cluster works after a restart of all")
         self._stop_all()
         for path, data in self._logs().items():
             if before.get(path) != data:
@@ -280,16 +195,16 @@ class Simulation:
         self.abandoned = dict.fromkeys(self.cluster.machines)
         for machine in self.cluster.machines.values():
             machine.stop()
-        self._until(self._be_down(), HEAL_PATIENCE_S, "all nodes stop when they are asked to")
+        self._until(self._be_down(), PATIENCE_S, "all nodes stop when they are asked to")
 
     async def _be_down(self) -> bool:
         while any(machine.process is not None for machine in self.cluster.machines.values()):
-            await self._final.sleep(0.25)
+            await self.final.sleep(0.25)
         return True
 
     async def _serve_again(self) -> bool:
         while unmet(self.cluster, list(self.cluster.machines.values()), self.places):
-            await self._final.sleep(0.25)
+            await self.final.sleep(0.25)
         return True
 
     def _logs(self) -> dict[str, bytes]:
@@ -353,7 +268,7 @@ class Simulation:
             configs = view.newest_image(self.cluster).topic_config(TOPIC)
             if configs.get("min.insync.replicas") != str(wanted):
                 await set_min_isr(self.faults, wanted)
-            await self._final.sleep(0.5)
+            await self.final.sleep(0.5)
 
     def _break_for_good(self, machine: Machine, core: list[Machine]) -> None:
         random = machine.random
@@ -379,138 +294,49 @@ class Simulation:
     async def _come_to_life(self, core: list[Machine]) -> bool:
         """Wait until all that a core must do is so, nobody repairs anything any more, and it stays so for a while."""
         since: float | None = None
-        elections = self.quorum.elections
+        quorum = self.inspection.quorum
+        elections = quorum.elections
         while True:
             self.unmet = unmet(self.cluster, core, view.every_place(self.cluster))
-            self.unmet += unmet_groups(self.workload.groups(), self.places) + self.transactions.unmet()
+            self.unmet += unmet_groups(self.workload.groups(), self.places) + self.inspection.transactions.unmet()
             if self.faults.tampered:
                 self.unmet.append(f"{list(self.faults.tampered)} are damaged")
-            if self.unmet or self.quorum.elections != elections:
+            self.unmet = self.unmet or lagging(self.clients.consumers, self.history, self.scheduler.now)
+            if self.unmet or quorum.elections != elections:
                 since = None
-                elections = self.quorum.elections
+                elections = quorum.elections
             elif since is None:
                 since = self.scheduler.now
             elif self.scheduler.now - since >= STABLE_S:
                 return True
-            await self._final.sleep(0.25)
+            await self.final.sleep(0.25)
+
+    async def _come_to_rest(self, core: list[Machine]) -> bool:
+        producers = {each.producer_id for each in (*self.history.identities, *self.kept.identities)}
+        while True:
+            self.unmet = leftovers(self.cluster, core, len(producers))
+            if not self.unmet:
+                return True
+            await self.final.sleep(0.25)
 
     def forgive(self, machine: Machine, *, damaged: bool = False) -> None:
         """What was on this disk was spoiled on purpose, and is `damaged` until somebody repairs it."""
-        self.replicas.forgive(machine, damaged=damaged)
+        self.inspection.replicas.forgive(machine, damaged=damaged)
 
     def on_disk_lost(self, machine: Machine) -> None:
         self.forgive(machine)
-        self.quorum.forget(machine)
+        self.inspection.quorum.forget(machine)
 
-    # What clients do at the beginning and at the end.
-
-    async def _create_topic(self) -> bool:
-        options, admin = self.options, self.admin
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=TOPIC,
-                    num_partitions=options.partitions,
-                    replication_factor=options.replication_factor,
-                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in options.topic.items()],
-                )
-            ],
-            timeout_ms=3000,
-        )
-        while True:
-            try:
-                response = await admin.anywhere(request, CreateTopicsResponse, timeout_s=5.0)
-            except Lost:
-                await admin.sleep(0.2)
-                continue
-            code = response.topics[0].error_code
-            if code in (0, 36):
-                break
-            await admin.sleep(0.2)
-        while True:
-            for client in [admin, *self._clients]:
-                await client.refresh([TOPIC])
-            if all(place in client.leaders for client in self._clients for place in self.places):
-                return True
-            await admin.sleep(0.2)
-
-    async def _settle(self) -> bool:
-        """Wait until no client waits any more, and a write to every partition is answered."""
-        while self.workload.tasks:
-            await self._final.sleep(0.1)
-        options = LaneOptions(acks=-1, idempotent=False, retry_uncertain=True, delivery_timeout_s=HEAL_PATIENCE_S)
-        for at, place in enumerate(self.places):
-            lane = Lane(self._final, at, place, options, self.history)
-            await self._final.refresh([TOPIC])
-            await lane.send(1)
-        return True
-
-    async def _read_all(self) -> bool:
-        deadline = self.scheduler.now + HEAL_PATIENCE_S
-        for place in self.places:
-            if not await read_everything(self._final, place, self.history, deadline):
-                return False
-            if self.options.coordinated and not await read_everything(
-                self._final, place, self.history, deadline, read_committed=True
-            ):
-                return False
-        groups = {commit.group_id: None for commit in self.history.commits}
-        for group_id in groups:
-            while self.scheduler.now < deadline:
-                found = await fetch_offsets(self._final, group_id, TOPIC, [place.partition for place in self.places])
-                if found is not None:
-                    self.history.final_offsets[group_id] = found
-                    break
-                await self._final.sleep(0.2)
-        return len(self.history.final_offsets) == len(groups)
-
-    # Looking.
+    # What goes wrong.
 
     def _after_step(self, touched: dict[SimLoop, None]) -> None:
         if self.failure is not None:
             self.scheduler.stop()
             return
         try:
-            moved = False
-            world = self.scheduler.world
-            for loop in touched:
-                if loop is world:
-                    continue
-                machine = self._loops.get(loop)
-                if machine is None:
-                    machine = self._machine_of(loop)
-                    if machine is None:
-                        continue
-                self.replicas.after_step(machine)
-                self.quorum.after_step(machine)
-                moved = self.metadata.after_step(machine) or moved
-            if moved and self.metadata.moved:
-                for place, before, after in self.metadata.moved:
-                    ledger = self._ledger_of(place)
-                    if ledger is not None:
-                        self.replicas.check_candidates(place, ledger)
-                    if before is not None and before is not after:
-                        self.replicas.on_isr_changed(place, before, after)
-            self.transactions.after_step()
-            self.groups.after_step()
-            if world in touched:
-                self.groups.on_answers()
-                self.histories.after_step()
+            self.inspection.after_step(touched)
         except Violation as violation:
             self._fail(violation)
-
-    def _machine_of(self, loop: SimLoop) -> Machine | None:
-        for machine in self.cluster.machines.values():
-            if machine.process is not None and machine.process.loop is loop:
-                self._loops[loop] = machine
-                return machine
-        return None
-
-    def _ledger_of(self, place: TopicPartition) -> Ledger | None:
-        for (topic, index, _), ledger in self.replicas.ledgers.items():
-            if topic == place.topic and index == place.partition:
-                return ledger
-        return None
 
     def _fail(self, violation: Violation) -> None:
         if self.failure is None:
@@ -530,7 +356,7 @@ class Simulation:
 
     def _on_death(self, machine: Machine, process: Process, *, power: bool) -> None:
         try:
-            self.replicas.on_death(machine, process, power=power)
+            self.inspection.replicas.on_death(machine, process, power=power)
         except Violation as violation:
             self._fail(violation)
 
@@ -540,34 +366,6 @@ class Simulation:
             self._fail(Violation("BUG", f"{machine.name} stopped itself: {process.failure!r}{_where(process.failure)}"))
         if machine.id not in self.abandoned and (process.failure is not None or not self.faults.is_due(machine)):
             self.scheduler.world.call_later(1.0, machine.start)
-
-    def _counts(self) -> dict[str, int]:
-        return {
-            "operations": self.history.operations,
-            "transactions committed": sum(1 for each in self.history.transactions if each.outcome.value == "ok"),
-            "transactions aborted": sum(1 for each in self.history.transactions if each.outcome.value == "failed"),
-            "transactions left open": sum(1 for each in self.history.transactions if each.outcome.value == "unknown"),
-            "acknowledged": sum(1 for send in self.history.sends if send.outcome.value == "ok"),
-            "polls": len(self.history.polls),
-            "polls of followers": self.history.follower_polls,
-            "old batches sent again": self.history.resent,
-            "messages": self.trace.messages,
-            "steps": self.scheduler.steps,
-            "callbacks": self.scheduler.callbacks,
-            "leaderships": self.replicas.leaderships,
-            "elections": self.metadata.elections,
-            "truncations": self.replicas.truncations,
-            "markers": self.transactions.markers,
-            "offsets committed": self.groups.offsets_committed,
-            "assignments": self.groups.assignments,
-            "values transformed": sum(len(each.sources) for each in self.history.transactions),
-            "isr shrinks": self.metadata.shrinks,
-            "isr growths": self.metadata.growths,
-            "unclean restarts": self.replicas.unclean_restarts,
-            "quorum elections": self.quorum.elections,
-            "snapshot loads": self.quorum.snapshot_loads,
-            "voter changes": self.quorum.voter_changes,
-        }
 
 
 def _names(machines: list[Machine]) -> str:
@@ -602,6 +400,15 @@ def run_seed(
     nodes: int | None = None,
     seconds: float = 60.0,
     with_groups: bool = False,
+    with_compaction: bool = False,
 ) -> Result:
-    options = expand(seed, mode, kinds=tuple(KINDS), nodes=nodes, seconds=seconds, with_groups=with_groups)
+    options = expand(
+        seed,
+        mode,
+        kinds=tuple(KINDS),
+        nodes=nodes,
+        seconds=seconds,
+        with_groups=with_groups,
+        with_compaction=with_compaction,
+    )
     return Simulation(options).run()

@@ -9,21 +9,19 @@ for a new identity, which ends whatever it had begun.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
-from ottla.errors import ErrorCode, Malformed
+from ottla.errors import ErrorCode
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder
-from ottla.sim.client import Lost, SimClient
-from ottla.sim.group_clients import GROUP, OUT
+from ottla.sim.client import SimClient
+from ottla.sim.coordinator_client import AGAIN, ANOTHER_COORDINATOR, GROUP, TRANSACTION, CoordinatorClient
+from ottla.sim.group_clients import OUT
 from ottla.sim.history import Commit, History, Identity, Outcome, Send, Txn
-from ottla.wire.message import Message
+from ottla.sim.producing import fill, is_final, may_be_appended, produce
 from ottla.wire.messages.end_txn_request import EndTxnRequest
 from ottla.wire.messages.end_txn_response import EndTxnResponse
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
-from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.messages.produce_response import ProduceResponse
 from ottla.wire.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -31,43 +29,7 @@ from ottla.wire.messages.txn_offset_commit_request import (
 )
 from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
-M = TypeVar("M", bound=Message)
-
-TRANSACTION = 1
-"""The kind of coordinator."""
-
-_ANOTHER_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-
-_AGAIN = _ANOTHER_COORDINATOR | {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.NETWORK_EXCEPTION,
-}
-"""What a coordinator says to whoever may ask the same again."""
-
-_PRODUCE_NOT_APPENDED = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
-
-_PRODUCE_AGAIN = _PRODUCE_NOT_APPENDED | {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NETWORK_EXCEPTION,
-}
+_AGAIN = AGAIN | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 _FENCED = frozenset(
     {
@@ -97,11 +59,13 @@ class TransactorOptions:
     """How often it sends requests of an ended transaction again."""
     commits_offsets: float = 0.0
     """How often an offset of a group is part of the transaction."""
+    keys: bool = False
+    """Is it for a compacted topic?"""
     request_timeout_s: float = 2.0
     delivery_timeout_s: float = 15.0
 
 
-class Transactor:
+class Transactor(CoordinatorClient):
     """One producer with a transactional id. One transaction at a time."""
 
     def __init__(
@@ -112,11 +76,9 @@ class Transactor:
         options: TransactorOptions,
         history: History,
     ) -> None:
-        self.client = client
+        super().__init__(client, transactional_id, TRANSACTION, places, history, options.request_timeout_s)
         self.transactional_id = transactional_id
-        self._places = places
         self.options = options
-        self._history = history
         self.producer_id = -1
         self.producer_epoch = -1
         self._known = False
@@ -141,7 +103,7 @@ class Transactor:
             return
         transaction = self.begin()
         last: tuple[Send, bytes] | None = None
-        places = random.sample(self._places, random.randint(1, len(self._places)))
+        places = random.sample(self.places, random.randint(1, len(self.places)))
         done = True
         for place in places * random.choice((1, 1, 2)):
             sent = await self.send(transaction, place, random.choice((1, 1, 2)), deadline)
@@ -155,7 +117,7 @@ class Transactor:
         commit = done and random.random() < options.commits
         if done and random.random() < options.commits_offsets:
             group_id = f"of-{self.transactional_id}"
-            place = random.choice(self._places)
+            place = random.choice(self.places)
             done = not await self.commit_offsets(transaction, group_id, {place: 0}, deadline)
             commit = commit and done
         before = (self.producer_id, self.producer_epoch)
@@ -171,7 +133,7 @@ class Transactor:
             producer_epoch=self.producer_epoch,
             began=self.client.now,
         )
-        self._history.transactions.append(transaction)
+        self.history.transactions.append(transaction)
         return transaction
 
     # Identity.
@@ -193,7 +155,7 @@ class Transactor:
             elif response is not None and response.error_code in (ErrorCode.PRODUCER_FENCED, 47):
                 self.producer_id = self.producer_epoch = -1
             elif response is not None and response.error_code not in _AGAIN:
-                self._complain("InitProducerId", response.error_code)
+                self.complain("InitProducerId", response.error_code)
                 return False
             else:
                 await self.pause()
@@ -202,7 +164,7 @@ class Transactor:
     def _become(self, producer_id: int, producer_epoch: int, invoked: float) -> None:
         self.producer_id, self.producer_epoch, self._known = producer_id, producer_epoch, True
         self._sequences.clear()
-        self._history.identities.append(
+        self.history.identities.append(
             Identity(self.transactional_id, producer_id, producer_epoch, invoked, self.client.now)
         )
 
@@ -231,7 +193,7 @@ class Transactor:
             invoked=client.now,
             transaction=transaction,
         )
-        self._history.sends.append(send)
+        self.history.sends.append(send)
         transaction.sends.append(send)
         batch = self._batch(place, values)
         try:
@@ -241,11 +203,11 @@ class Transactor:
                     send.outcome = Outcome.OK
                     self._sequences[place] = self._sequences.get(place, 0) + len(values)
                     return send, batch
-                if code is not None and code != _NOTHING_SENT and code not in _PRODUCE_AGAIN:
+                if code is not None and is_final(code):
                     if code not in _FENCED | _UNSURE:
-                        self._complain(f"Produce to {place}", code)
+                        self.complain(f"Produce to {place}", code)
                     break
-                if code is None or (code != _NOTHING_SENT and code not in _PRODUCE_NOT_APPENDED):
+                if may_be_appended(code):
                     send.uncertain_attempts += 1
                 if client.now >= deadline:
                     break
@@ -263,37 +225,22 @@ class Transactor:
             base_sequence=self._sequences.get(place, 0),
             transactional=True,
         )
-        now_ms = self.client.loop.clock.wall_ms()
-        for value in values:
-            builder.append(now_ms, None, value)
-        return bytes(builder.build())
+        return fill(builder, self.client, values, keys=self.options.keys)
 
     async def _produce(self, batch: bytes, send: Send) -> int | None:
-        """The error code, 0 with the offset noted, `_NOTHING_SENT`, or None where no answer came."""
-        client, place = self.client, send.place
-        leader = client.leaders.get(place)
-        wire = None if leader is None else client.to_node(leader.node, self.transactional_id)
-        if leader is None or wire is None:
-            return _NOTHING_SENT
-        request = ProduceRequest(
-            transactional_id=self.transactional_id,
+        """As `produce`, with the offset noted."""
+        code, offset = await produce(
+            self.client,
+            send.place,
+            batch,
+            purpose=self.transactional_id,
             acks=-1,
-            timeout_ms=int(self.options.request_timeout_s * 800),
-            topic_data=[
-                TopicProduceData(
-                    topic_id=leader.topic_id,
-                    partition_data=[PartitionProduceData(index=place.partition, records=batch)],
-                )
-            ],
+            timeout_s=self.options.request_timeout_s,
+            transactional_id=self.transactional_id,
         )
-        try:
-            response = await wire.call(request, ProduceResponse, timeout_s=self.options.request_timeout_s)
-        except Lost as lost:
-            return None if lost.sent else _NOTHING_SENT
-        answer = response.responses[0].partition_responses[0]
-        if not answer.error_code:
-            send.offset = answer.base_offset
-        return answer.error_code
+        if code == 0:
+            send.offset = offset
+        return code
 
     async def commit_offsets(
         self,
@@ -314,7 +261,7 @@ class Transactor:
             invoked=client.now,
             transaction=transaction,
         )
-        self._history.commits.append(commit)
+        self.history.commits.append(commit)
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,
@@ -336,13 +283,13 @@ class Transactor:
         )
         code: int | None = None
         while client.now < deadline:
-            response = await self._ask_of(group_id, GROUP, request, TxnOffsetCommitResponse)
+            response = await self.ask_of(group_id, GROUP, request, TxnOffsetCommitResponse)
             if response is None:
                 # It may be there or not, and once more does no harm: the same offset of the same transaction.
                 await self.pause()
                 continue
             code = max(each.error_code for topic in response.topics for each in topic.partitions)
-            if code in _ANOTHER_COORDINATOR:
+            if code in ANOTHER_COORDINATOR:
                 client.forget_coordinator(group_id, GROUP)
             if code not in _AGAIN:
                 break
@@ -350,7 +297,7 @@ class Transactor:
         commit.completed = client.now
         commit.outcome = Outcome.OK if code == 0 else Outcome.INFO
         if code and code not in _AGAIN | _FENCED | _UNSURE | OUT:
-            self._complain(f"TxnOffsetCommit to {group_id}", code)
+            self.complain(f"TxnOffsetCommit to {group_id}", code)
         return code
 
     # Ending.
@@ -375,7 +322,7 @@ class Transactor:
                 break
             if response is not None and response.error_code not in _AGAIN:
                 if response.error_code not in _FENCED | {ErrorCode.INVALID_TXN_STATE}:
-                    self._complain("EndTxn", response.error_code)
+                    self.complain("EndTxn", response.error_code)
                 break
             await self.pause()
         transaction.ended = client.now
@@ -392,10 +339,10 @@ class Transactor:
             return  # Not known to have ended.
         send, batch = last
         echo = Send(client=send.client, place=send.place, values=(), acks=-1, idempotent=True, invoked=self.client.now)
-        self._history.resent += 1
+        self.history.resent += 1
         if await self._produce(batch, echo) == 0 and echo.offset != send.offset:
             # While the marker is on its way, a retry may still be told where the original is.
-            self._history.unexpected.append(
+            self.history.unexpected.append(
                 f"D8: {self.transactional_id} has ended its transaction, sent {send.values[0]!r} to {send.place} again "
                 f"and was told that it is at {echo.offset}"
             )
@@ -407,36 +354,7 @@ class Transactor:
         )
         response = await self.ask(request, EndTxnResponse)
         if response is not None and not response.error_code:
-            self._history.unexpected.append(
+            self.history.unexpected.append(
                 f"D7: {self.transactional_id} was told that its transaction is "
                 f"{'committed' if commit else 'aborted'}, and then the opposite"
             )
-
-    # Asking.
-
-    async def ask(self, request: Message, response: type[M]) -> M | None:
-        """Our coordinator's answer, if one comes."""
-        return await self._ask_of(self.transactional_id, TRANSACTION, request, response)
-
-    async def _ask_of(self, key: str, kind: int, request: Message, response: type[M]) -> M | None:
-        client = self.client
-        wire = await client.coordinator(key, kind)
-        if wire is None:
-            return None
-        try:
-            answer = await wire.call(request, response, timeout_s=self.options.request_timeout_s)
-        except (Lost, Malformed):
-            client.forget_coordinator(key, kind)
-            return None
-        if getattr(answer, "error_code", 0) in _ANOTHER_COORDINATOR:
-            client.forget_coordinator(key, kind)
-        return answer
-
-    async def pause(self) -> None:
-        await self.client.sleep(0.02 + 0.2 * self.client.random.random())
-
-    def _complain(self, what: str, code: int) -> None:
-        self._history.unexpected.append(f"{what} of {self.transactional_id} was refused with {ErrorCode(code).name}")
-
-
-_NOTHING_SENT = -1000

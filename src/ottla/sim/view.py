@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordinators.served import ServedShard
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
 from ottla.coordinator.group_shard import GroupShard
@@ -15,7 +16,7 @@ from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.log import files
 from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
 from ottla.model import ZERO_UUID, TopicPartition, Uuid, uuid_from_text
-from ottla.sim.disk import FileNode
+from ottla.sim.volume import FileNode
 
 DATA = "/data"
 """Where every machine keeps its logs."""
@@ -89,6 +90,16 @@ def group_shard(machine: Machine, partition: int) -> GroupShard | None:
     found = services(machine)
     served = None if found is None else found.groups._served.get(partition)
     return served.shard if served is not None and served.active else None
+
+
+def served_shards(machine: Machine) -> Iterator[ServedShard[GroupShard] | ServedShard[TransactionShard]]:
+    """All of either kind for which this machine answers."""
+    found = services(machine)
+    if found is not None:
+        for runtime in (found.groups, found.transactions):
+            for served in runtime._served.values():
+                if served.active:
+                    yield served
 
 
 def every_place(cluster: Cluster) -> list[TopicPartition]:

@@ -79,6 +79,8 @@ class Bench:
         self.now_ms = 1_000_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self.committed = 0
+        self._appended = 0
+        """What lies before is in the log, and cannot fail any more."""
         self.held = False
         """Appends wait for `commit` or `fail`."""
         self.answers: dict[int, Message] = {}
@@ -92,7 +94,7 @@ class Bench:
     def _start(self) -> None:
         shared, self.groups = shard(self.config, self.log)
         self.timeline = shared.timeline
-        self.committed = len(self.log)
+        self.committed = self._appended = len(self.log)
         self._run(self.groups.on_loaded(EMPTY_IMAGE, self.now_ms), None)
 
     # Requests: each gives a token, under which its answer will be found.
@@ -174,7 +176,7 @@ class Bench:
 
     def commit(self) -> None:
         """The high watermark reaches the end of the log."""
-        self.committed = len(self.log)
+        self.committed = self._appended = len(self.log)
         self.timeline.commit(self.committed)
         while self._pending and self._pending[0].end_offset <= self.committed:
             pending = self._pending.popleft()
@@ -183,9 +185,9 @@ class Bench:
             self._written(pending.tag, ErrorCode.NONE)
 
     def fail(self, error: ErrorCode) -> None:
-        """Nothing behind the high watermark was written."""
-        self.timeline.revert(self.committed)
-        del self.log[self.committed :]
+        """Nothing behind the high watermark was written, but for what took too long before."""
+        self.timeline.revert(self._appended)
+        del self.log[self._appended :]
         failed, self._pending = self._pending, deque()
         for pending in failed:
             self._written(pending.tag, error)
@@ -195,6 +197,7 @@ class Bench:
 
     def time_out(self, error: ErrorCode) -> None:
         """Who waits for a commit waits no longer; what was written stays, and may be committed yet."""
+        self._appended = len(self.log)
         late, self._pending = self._pending, deque()
         for pending in late:
             self._written(pending.tag, error)

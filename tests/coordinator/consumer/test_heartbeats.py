@@ -241,6 +241,32 @@ def test_unwritable_records_leave_no_trace(stage: Stage) -> None:
     assert stage.heartbeat("m2", 0, topics=["a"]).member_epoch == 3
 
 
+def test_who_does_not_give_up_in_time_is_out_though_that_cannot_be_written_at_first(stage: Stage) -> None:
+    stage.heartbeat("m1", 0, topics=["a"], rebalance_timeout_ms=10_000)
+    stage.heartbeat("m2", 0, topics=["a"])
+    stage.heartbeat("m1", 2)
+    stage.auto_commit = False
+    assert stage.advance(10_000) == ["rebalance g m1"]
+    stage.revert()
+    assert sorted(stage.group().members) == ["m1", "m2"]
+    stage.auto_commit = True
+    # The driver calls a timer again whose records could not be written.
+    stage.timers["consumer", "rebalance", "g", "m1"] = stage.now_ms + 500
+    assert stage.advance(500) == ["rebalance g m1"]
+    assert list(stage.group().members) == ["m2"]
+
+
+def test_a_member_that_was_never_asked_to_give_up_is_not_out_for_it(stage: Stage) -> None:
+    stage.heartbeat("m1", 0, topics=["a"], rebalance_timeout_ms=10_000)
+    stage.heartbeat("m2", 0, topics=["a"])
+    stage.auto_commit = False
+    stage.heartbeat("m1", 2)
+    stage.revert()
+    stage.auto_commit = True
+    assert stage.advance(10_000) == ["rebalance g m1"]
+    assert list(stage.group().members) == ["m1", "m2"]
+
+
 def test_a_new_coordinator_waits_a_whole_session_for_everybody(stage: Stage) -> None:
     stage.heartbeat("m1", 0, topics=["a"], rebalance_timeout_ms=10_000)
     stage.heartbeat("m2", 0, topics=["a"])

@@ -106,6 +106,16 @@ def test_a_classic_group_becomes_a_consumer_group_when_a_new_client_joins(stage:
     assert assigned(stage.heartbeat("n1", 3)) == {"a": [index for index in had if index not in kept["a"]]}
 
 
+def test_a_new_client_that_is_refused_leaves_the_classic_group_as_it_was(stage: Stage) -> None:
+    a_classic_group(stage)
+    waiting = stage.join("old-o1", ["a"], owned={"a": [0, 1]})
+    with refused(ErrorCode.INVALID_REGULAR_EXPRESSION):
+        stage.heartbeat("n1", 0, regex="(")
+    assert not waiting.done
+    assert joined(stage.join("old-o2", ["a"], owned={"a": [2, 3]})) == ("old-o2", 3)
+    assert joined(waiting) == ("old-o1", 3)
+
+
 def test_the_last_new_client_leaves_and_the_group_is_classic_again(stage: Stage) -> None:
     stage.heartbeat("n1", 0, topics=["a"])
     stage.join("", ["a"], fresh="o1")

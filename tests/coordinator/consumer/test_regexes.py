@@ -77,6 +77,22 @@ def test_everything_is_searched_again_after_a_while(stage: Stage) -> None:
     assert stage.heartbeat("m1", 2).member_epoch == 2
 
 
+def test_a_search_that_could_not_be_written_is_begun_anew_by_the_next_heartbeat(stage: Stage) -> None:
+    stage.heartbeat("m1", 0, regex="a.")
+    stage.auto_commit = False
+    stage.advance(0)
+    stage.revert()
+    stage.auto_commit = True
+    # The driver calls the timer again. Nobody knows any more which topics whoever asked may see.
+    stage.timers["consumer", "regex", "g", ""] = stage.now_ms + 500
+    written = len(stage.log)
+    assert stage.advance(500) == ["regex g"]
+    assert kinds(stage, written) == []
+    stage.heartbeat("m1", 1)
+    assert stage.advance(0) == ["regex g"]
+    assert assigned(stage.heartbeat("m1", 1)) == {"ab": [0, 1], "ac": [0, 1]}
+
+
 def test_the_last_subscriber_takes_the_expression_along(stage: Stage) -> None:
     stage.heartbeat("m1", 0, regex="a.")
     stage.heartbeat("m2", 0, regex="a.")

@@ -48,6 +48,7 @@ HANDLERS = {
     31: "forwarded",  # DeleteAcls
     32: "describe_configs",
     33: "alter_configs",
+    34: "alter_replica_log_dirs",
     35: "describe_log_dirs",
     36: "sasl_authenticate",
     37: "forwarded",  # CreatePartitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.context import Context
 from ottla.broker.token_rights import may_ask_for_tokens
-from ottla.controller.token_control import token_hmac
+from ottla.controller.token_control import concerns, token_hmac
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation, ResourceType
 from ottla.wire.messages.delegation_token_record import DelegationTokenRecord
@@ -29,15 +29,14 @@ def handle(context: Context, request: DescribeDelegationTokenRequest) -> Describ
         tokens=[
             _described(token, secret)
             for token in context.services.image.delegation_tokens.values()
-            if (owners is None or token.owner in owners) and _may_see(context, token)
+            if (owners is None or any(concerns(token, owner) for owner in owners)) and _may_see(context, token)
         ]
     )
 
 
 def _may_see(context: Context, token: DelegationTokenRecord) -> bool:
     return (
-        context.principal == token.owner
-        or context.principal in token.renewers
+        concerns(token, context.principal)
         or context.may(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
         or context.may(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ottla.broker.context import Context
+from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode
+from ottla.log import Log
 from ottla.runtime import DiskError
 from ottla.wire.messages.describe_log_dirs_request import DescribeLogDirsRequest
 from ottla.wire.messages.describe_log_dirs_response import (
@@ -35,19 +37,28 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirs
             continue
         topics: dict[str, DescribeLogDirsTopic] = {}
         for hosted in services.replicas.partitions():
-            if services.parent_dir(hosted.log) != directory:
-                continue
             if wanted is not None and hosted.topic_partition not in wanted:
                 continue
-            topic = topics.get(hosted.topic)
-            if topic is None:
-                topic = topics[hosted.topic] = DescribeLogDirsTopic(name=hosted.topic)
-                result.topics.append(topic)
-            log = hosted.log
-            lag = 0 if hosted.leader is not None else max(log.high_watermark - log.log_end_offset, 0)
-            topic.partitions.append(
-                DescribeLogDirsPartition(
-                    partition_index=hosted.index, partition_size=log.size_bytes(), offset_lag=lag, is_future_key=False
+            for log in (hosted.log, services.logs.futures.get(hosted.topic_partition)):
+                if log is None or services.parent_dir(log) != directory:
+                    continue
+                topic = topics.get(hosted.topic)
+                if topic is None:
+                    topic = topics[hosted.topic] = DescribeLogDirsTopic(name=hosted.topic)
+                    result.topics.append(topic)
+                topic.partitions.append(
+                    DescribeLogDirsPartition(
+                        partition_index=hosted.index,
+                        partition_size=log.size_bytes(),
+                        offset_lag=_lag(hosted, log),
+                        is_future_key=log is not hosted.log,
+                    )
                 )
-            )
     return response
+
+
+def _lag(hosted: HostedPartition, log: Log) -> int:
+    """How far a replica is behind what is committed; one that is on its way here, behind the one in use."""
+    if log is not hosted.log:
+        return hosted.log.log_end_offset - log.log_end_offset
+    return 0 if hosted.leader is not None else max(log.high_watermark - log.log_end_offset, 0)

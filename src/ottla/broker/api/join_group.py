@@ -27,10 +27,12 @@ def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | P
         return _refused(context, error, request.member_id)
     if context.api_version < _REBALANCE_TIMEOUT_FROM:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    return context.services.groups.write_waiting(request.group_id, partial(_join, context, request)).then(
-        partial(_for_version, context),
-        lambda refused: _refused(context, refused.code, ""),
+    joined: Promise[JoinGroupResponse] = context.services.groups.write_waiting(
+        request.group_id, partial(_join, context, request)
     )
+    if context.api_version >= _NO_PROTOCOL_FROM:
+        return joined.otherwise(lambda refused: _refused(context, refused.code, ""))
+    return joined.then(partial(_for_version, context), lambda refused: _refused(context, refused.code, ""))
 
 
 def _refusal(context: Context, request: JoinGroupRequest) -> ErrorCode:
@@ -54,7 +56,7 @@ def _join(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
         api_version=context.api_version,
-        unique=str(uuid.UUID(int=context.services.random.getrandbits(128), version=4)),
+        unique="" if request.member_id else str(uuid.UUID(int=context.services.random.getrandbits(128), version=4)),
         token=token,
         may_describe=partial(context.may_topic, Operation.DESCRIBE),
     )

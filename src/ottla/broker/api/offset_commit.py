@@ -13,7 +13,7 @@ from ottla.broker.promise import Promise
 from ottla.broker.reply import Deferred
 from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.offsets.codec import encode_plain_value
-from ottla.coordinator.outcome import AnyEffect, Outcome
+from ottla.coordinator.outcome import Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Operation
@@ -61,19 +61,16 @@ def start(
     if not is_plain(buffer, at, end):
         return None
     opening = known.opening
-    group_id, generation, member_id = opening.group_id, opening.generation, opening.member_id
     served = known.served
-    group = served.shard.group(group_id)
-    effects: list[AnyEffect] = []
-    if group is not None:
-        try:
-            if group.check_offset_commit(member_id, opening.group_instance_id, generation, False, version) is not None:
-                return None
-        except KafkaError:
-            return None
-        effects.extend(group.on_offset_commit(member_id))
-    elif generation >= 0:
+    try:
+        check, effects = served.shard.offsets.admit_commit(
+            opening.group_id, opening.member_id, opening.group_instance_id, opening.generation, version
+        )
+    except KafkaError:
         return None
+    if check is not None:
+        return None
+    served.shard.shared.tally.offset_commits.value += 1
     offset_and_epoch = view[at : at + OFFSET_AND_EPOCH_BYTES]
 
     def commit(shard: GroupShard, now_ms: int) -> Outcome[None]:

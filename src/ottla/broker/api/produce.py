@@ -222,7 +222,9 @@ def start(
             continue
         hosted = hosts.get(topic.key)
         may_write = True
+        append = replicas.produce
         if hosted is None or hosted.internal:
+            append = replicas.produce_internally
             worth_learning = False
             may_write = hosted is None or _is_admin_client(view, version, position)
         for index, batch in topic.batches:
@@ -234,7 +236,7 @@ def start(
                     raise KafkaError(services.missing_partition(topic.key, index))
                 if not may_write:
                     raise _internal_topic()
-                info = replicas.produce(partition, batch, request.acks, version, budget)
+                info = append(partition, batch, request.acks, version, budget)
             except KafkaError as error:
                 outcomes.append(answer.refused(index, partition, error, len(batch)))
             else:
@@ -411,10 +413,12 @@ class _TransactionalProduce:
                         raise KafkaError(services.missing_partition(topic.key, index))
                     if (refusal := verdict.refusals.get(partition)) is not None:
                         raise for_producer(refusal, self._operation)
-                    if not self._may_write_internal and partition.topic in INTERNAL_TOPICS:
+                    is_internal = partition.topic in INTERNAL_TOPICS
+                    if is_internal and not self._may_write_internal:
                         raise _internal_topic()
                     guard = verdict.guards.get(partition, KNOWN_OPEN)
-                    info = services.replicas.produce(partition, batch, request.acks, self._version, budget, guard)
+                    append = services.replicas.produce_internally if is_internal else services.replicas.produce
+                    info = append(partition, batch, request.acks, self._version, budget, guard)
                 except KafkaError as error:
                     outcomes.append(answer.refused(index, partition, error, len(batch)))
                 else:

@@ -89,6 +89,16 @@ def _elections(request: Any, wire: ModuleType, error: KafkaError) -> Iterable[To
         yield {"topic": topic.topic, "partition_result": results}
 
 
+def _moves(request: Any, wire: ModuleType, error: KafkaError) -> Iterable[Told]:
+    for directory in request.dirs:
+        for topic in directory.topics:
+            results = [
+                wire.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error.code)
+                for index in topic.partitions
+            ]
+            yield {"topic_name": topic.name, "partitions": results}
+
+
 _ERROR_CODE_FROM = {"ElectLeadersRequest": 1}
 
 _PARTS: dict[str, tuple[str, str, Callable[..., Iterable[Told]]]] = {
@@ -98,6 +108,7 @@ _PARTS: dict[str, tuple[str, str, Callable[..., Iterable[Told]]]] = {
         "AlterConfigsResourceResponse",
         _named(("resources", "resource_type", "resource_name")),
     ),
+    "AlterReplicaLogDirsRequest": ("results", "AlterReplicaLogDirTopicResult", _moves),
     "AlterUserScramCredentialsRequest": (
         "results",
         "AlterUserScramCredentialsResult",

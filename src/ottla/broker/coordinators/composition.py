@@ -10,6 +10,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordinators import metrics
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinator.stored import GROUP_KINDS, TRANSACTION_KINDS
 from ottla.errors import KafkaError, StartupError
@@ -36,11 +37,12 @@ def _import_shards() -> None:
 
 def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard]:
     config = services.config
+    tally = metrics.group_tally(services.metrics.registry)
 
     def make(partition: int, leader_epoch: int) -> GroupShard:
         from ottla.coordinator.group_shard import GroupShard
 
-        return GroupShard.empty(lambda: services.config)
+        return GroupShard.empty(lambda: services.config, tally)
 
     runtime = CoordinatorRuntime(
         services,
@@ -54,6 +56,7 @@ def group_coordinators(services: Services) -> CoordinatorRuntime[GroupShard]:
     )
     runtime.load_plainly = lambda shard, base_offset, records: shard.offsets.load(base_offset, records)
     runtime.on_unloaded = services.known_commits.on_unloaded
+    metrics.register_groups(services.metrics, runtime)
     services.replicas.leaderships[GROUP_TOPIC] = runtime
     return runtime
 
@@ -113,5 +116,6 @@ def transaction_coordinators(services: Services) -> CoordinatorRuntime[Transacti
         timeout_ms=config.get_int("offsets.commit.timeout.ms"),
         load_bytes=config.get_int("transaction.state.log.load.buffer.size"),
     )
+    metrics.register_transactions(services.metrics, runtime)
     services.replicas.leaderships[TRANSACTION_TOPIC] = runtime
     return runtime

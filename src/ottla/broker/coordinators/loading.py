@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,7 @@ from ottla.log import Log
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records import BatchHeader, batches, iterate, read_end_txn_marker
 from ottla.records.records import keys_and_values
-from ottla.runtime import DiskError, FileSpan
+from ottla.runtime import Clock, DiskError, FileSpan
 
 if TYPE_CHECKING:
     from ottla.broker.coordinators.runtime import CoordinatorRuntime
@@ -30,6 +31,37 @@ S = TypeVar("S", bound=Shard)
 TURN_S_MAX = 0.004
 """For how long loading may keep the loop."""
 _RECORDS_BETWEEN_LOOKS = 128
+_LOAD_TIMES_S = 30
+
+
+class LoadTimes:
+    """How long partitions took to load in the last half minute, as Kafka tells it."""
+
+    __slots__ = ("_clock", "_loads")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loads: deque[tuple[float, float]] = deque()
+        """When each ended, and the milliseconds that it took."""
+
+    def add(self, took_s: float) -> None:
+        self._forget()
+        self._loads.append((self._clock.monotonic(), took_s * 1000))
+
+    @property
+    def max_ms(self) -> float:
+        self._forget()
+        return max((took_ms for _, took_ms in self._loads), default=0.0)
+
+    @property
+    def average_ms(self) -> float:
+        self._forget()
+        return sum(took_ms for _, took_ms in self._loads) / max(1, len(self._loads))
+
+    def _forget(self) -> None:
+        since_s = self._clock.monotonic() - _LOAD_TIMES_S
+        while self._loads and self._loads[0][0] < since_s:
+            self._loads.popleft()
 
 
 async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
@@ -46,17 +78,19 @@ async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
         return
     if not served.closed:
         took_s = runtime.services.clock.monotonic() - began_s
+        runtime.load_times.add(took_s)
         _log.info("%s has been loaded: %d records in %.2f s", partition.topic_partition, records, took_s)
         served.on_loaded()
 
 
 async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int:
     """To the end of the log; how many records there were."""
-    log, offload = served.partition.log, runtime.services.offload
-    offset = log.log_start_offset
+    partition, offload = served.partition, runtime.services.offload
+    offset = partition.log.log_start_offset
     turn = _Turn(runtime)
-    while not served.closed and offset < log.log_end_offset:
-        span = _next_span(log, offset, runtime.load_bytes)
+    # The partition may have another log meanwhile, with the same in it: the replica moved to another directory.
+    while not served.closed and offset < partition.log.log_end_offset:
+        span = _next_span(partition.log, offset, runtime.load_bytes)
         if span is None:
             break
         try:
@@ -64,7 +98,7 @@ async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int
         except DiskError:
             if served.closed:
                 return turn.records
-            found = _next_span(log, offset, runtime.load_bytes)
+            found = _next_span(partition.log, offset, runtime.load_bytes)
             if found is not None and found.file is span.file:
                 raise
             continue  # The segment was cleaned or deleted, and its file closed, before the read began.

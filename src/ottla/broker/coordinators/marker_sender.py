@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker import transaction_markers
+from ottla.broker.lines import Line, Lines
 from ottla.broker.transaction_markers import Marker
-from ottla.client.peer import Peer, Peers
+from ottla.client.peer import Peers
 from ottla.coordinator.outcome import Effect
 from ottla.coordinator.transaction.effects import SendMarkers
 from ottla.errors import ErrorCode, KafkaError
@@ -81,16 +82,7 @@ class _Job:
 Markers = dict[_Job, set[TopicPartition]]
 
 
-class _Line:
-    """The way to one node, and what waits until it has answered."""
-
-    __slots__ = ("address", "busy", "peer", "waiting")
-
-    def __init__(self, address: tuple[str, int], peer: Peer) -> None:
-        self.address = address
-        self.peer = peer
-        self.busy = False
-        self.waiting: Markers = {}
+MarkerLine = Line[_Job, set[TopicPartition]]
 
 
 class MarkerSender:
@@ -98,10 +90,9 @@ class MarkerSender:
 
     def __init__(self, services: Services, peers: Peers) -> None:
         self._services = services
-        self._peers = peers
         self._leader_epochs: dict[int, int] = {}
         """Of the coordinator's partitions that markers are sent for."""
-        self._lines: dict[int, _Line] = {}
+        self._lines: Lines[_Job, set[TopicPartition]] = Lines(services, peers, self._on_line_lost)
         self._later: Markers = {}
         self._retry: Timer | None = None
         self._closed = False
@@ -115,22 +106,18 @@ class MarkerSender:
         self._leader_epochs.pop(partition, None)
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
-        for broker_id, line in list(self._lines.items()):
+        for broker_id in self._lines:
             broker = image.broker(broker_id)
             if broker is None or broker.fenced:
                 # Its partitions have other leaders, or wait for one; what it was asked is asked there.
-                del self._lines[broker_id]
-                line.peer.close()
-                self._put_off(line.waiting)
-                line.waiting = {}
+                self._lines.drop(broker_id)
 
     def close(self) -> None:
         self._closed = True
         self._leader_epochs.clear()
         if self._retry is not None:
             self._retry.cancel()
-        for line in self._lines.values():
-            line.peer.close()
+        self._lines.close()
 
     # Whom to send to.
 
@@ -148,7 +135,7 @@ class MarkerSender:
             if found.leader == self._services.node_id:
                 here.append(partition)
                 continue
-            line = self._line_to(found.leader)
+            line = self._lines.to(found.leader)
             if line is None:
                 self._put_off({job: {partition}})
                 continue
@@ -173,24 +160,9 @@ class MarkerSender:
         written = transaction_markers.write(self._services, [(marker, partitions)])
         written.when_done(lambda promise: self._on_answer(job, promise.result()[0]))
 
-    def _line_to(self, broker_id: int) -> _Line | None:
-        """None while the partition has no leader that could be reached."""
-        services = self._services
-        broker = services.image.broker(broker_id)
-        if broker is None or broker.fenced:
-            return None
-        endpoint = broker.endpoint(services.config.inter_broker_listener_name)
-        if endpoint is None:
-            return None
-        address = (endpoint.host, endpoint.port)
-        line = self._lines.get(broker_id)
-        if line is None or line.address != address:
-            if line is not None:
-                line.peer.close()
-                self._put_off(line.waiting)
-                line.waiting = {}
-            line = self._lines[broker_id] = _Line(address, self._peers.at(*address))
-        return line
+    def _on_line_lost(self, line: MarkerLine) -> None:
+        self._put_off(line.waiting)
+        line.waiting = {}
 
     def _put_off(self, markers: Markers) -> None:
         for job, partitions in markers.items():
@@ -206,7 +178,7 @@ class MarkerSender:
 
     # Requests.
 
-    async def _converse(self, line: _Line) -> None:
+    async def _converse(self, line: MarkerLine) -> None:
         try:
             while line.waiting and not self._closed:
                 batch = self._next_batch(line)
@@ -220,7 +192,7 @@ class MarkerSender:
         finally:
             line.busy = False
 
-    def _next_batch(self, line: _Line) -> Markers:
+    def _next_batch(self, line: MarkerLine) -> Markers:
         """What goes into one request: of one producer one decision, since answers are by producer id."""
         batch: Markers = {}
         producers: set[int] = set()
@@ -234,8 +206,9 @@ class MarkerSender:
                 count += len(batch[job])
         return batch
 
-    async def _deliver(self, line: _Line, batch: Markers) -> None:
+    async def _deliver(self, line: MarkerLine, batch: Markers) -> None:
         timeout_ms = self._services.config.get_int("request.timeout.ms")
+        assert line.peer is not None  # What this node leads it writes to itself.
         try:
             response = await line.peer.send(_request(batch), WriteTxnMarkersResponse, timeout_ms=timeout_ms)
         except KafkaError as error:

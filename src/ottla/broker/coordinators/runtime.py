@@ -8,10 +8,10 @@ leadership: one partition, one leader epoch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ottla.broker.coordinators.loading import load
+from ottla.broker.coordinators.loading import LoadTimes, load
 from ottla.broker.coordinators.served import ServedShard, ShardState
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.promise import Promise, broken
@@ -68,6 +68,7 @@ class CoordinatorRuntime(Generic[S]):
         the batch's first offset, and for each record its distance from there, its key and its value."""
         self.on_unloaded: Callable[[int], None] = lambda partition: None
         """Is told of each partition whose leadership is lost."""
+        self.load_times = LoadTimes(services.clock)
         self._served: dict[int, ServedShard[S]] = {}
         self._to_load: deque[ServedShard[S]] = deque()
         self._loading = False
@@ -163,6 +164,17 @@ class CoordinatorRuntime(Generic[S]):
             raise self._refusal(served)
         return operation(served.shard, self.services.clock.wall_ms())
 
+    def shards(self) -> Iterator[S]:
+        """Those that are served here, loaded and well."""
+        return (served.shard for served in self._served.values() if served.active)
+
+    def count_partitions(self) -> dict[ShardState, int]:
+        """How many of the topic's partitions are in each state here."""
+        counts = dict.fromkeys(ShardState, 0)
+        for served in self._served.values():
+            counts[served.state] += 1
+        return counts
+
     def read_all(self, operation: Callable[[S, int], R]) -> list[R]:
         """The same of every shard that is served here. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them loads."""
         served = [each for each in self._served.values() if each.state is not ShardState.FAILED]
@@ -205,8 +217,18 @@ class CoordinatorRuntime(Generic[S]):
     def on_resigned(self, partition: HostedPartition) -> None:
         self._unload(partition.index)
 
+    def before_outsider(self, partition: HostedPartition) -> None:
+        served = self._served.get(partition.index)
+        if served is not None and served.active:
+            served.flush()
+
+    def on_outsider(self, partition: HostedPartition, batch: memoryview, first_offset: int) -> None:
+        served = self._served.get(partition.index)
+        if served is not None and served.active:
+            served.on_outsider(batch, first_offset)
+
     def reload(self, served: ServedShard[S]) -> None:
-        """Somebody else wrote to the partition, so that the shard does not know what is there."""
+        """Somebody else wrote to the partition what the shard cannot take up as it is."""
         self.on_elected(served.partition)
 
     def _unload(self, partition: int) -> None:

@@ -3,6 +3,8 @@
     an outcome ─► its records are replayed, at the offsets that they will have ─► gathered with those of the same turn
     of the loop ─► appended as one batch ─► the high watermark passes it ─► answers leave, effects are carried out
 
+An urgent outcome, for which a whole group waits, does not wait for the end of the turn.
+
 Batches follow each other without waiting: a request sees the newest state, and is answered when that is committed. An
 outcome without records waits for the last batch before it. A batch that cannot be appended is undone, and with it those
 that were gathered behind it, since what they hold was decided on what it held. Those before it are in the log.
@@ -32,7 +34,8 @@ from ottla.coordinator.stored import AnyRecord, EncodedRecord, StoredRecord
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log.producers import VerificationGuard
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.records import HEADER_SIZE, BatchBuilder, TimestampType, end_txn_batch
+from ottla.records import HEADER_SIZE, BatchBuilder, TimestampType, end_txn_batch, read_header
+from ottla.records.records import keys_and_values
 from ottla.runtime.timers import Deadline, Timer
 
 if TYPE_CHECKING:
@@ -254,6 +257,47 @@ class ServedShard(Generic[S]):
         now_ms = self._services.clock.wall_ms()
         self._take(self.shard.on_timer(key, now_ms), now_ms, retry=key)
 
+    def on_outsider(self, batch: memoryview, first_offset: int) -> None:
+        """Somebody else has appended `batch`, and all that was gathered lies before it.
+
+        What the shard keeps as it lies in the log (offsets) is replayed. Groups and transactions have timers, and
+        members that wait: those that a stranger changes are loaded anew, with all others.
+        """
+        if first_offset != self.next_offset:
+            return  # `_append` finds out.
+        try:
+            records = self._read_outsider(batch)
+            if records is None:
+                self._runtime.reload(self)
+                return
+            for offset_delta, record in records:
+                self._timeline.begin(first_offset + offset_delta)
+                self.shard.replay(record, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        except Exception as error:
+            self.fail(error)
+            return
+        log = self.partition.log
+        self.next_offset = log.log_end_offset
+        self._timeline.commit(log.high_watermark)
+        if self._timeline.pending:
+            self.partition.watermark_waiters.append((self.next_offset, self))
+
+    def _read_outsider(self, batch: memoryview) -> list[tuple[int, EncodedRecord]] | None:
+        """Each record's distance from the first offset, and the record; None if they are more than `replay` can do."""
+        header = read_header(batch)
+        if header.is_transactional or header.is_control:
+            return None
+        found: list[tuple[int, EncodedRecord]] = []
+        for offset_delta, key, value in keys_and_values(batch, header):
+            if key is None:
+                raise Malformed(f"a record of {self.partition.topic_partition} has no key")
+            record = self._runtime.kinds.decode(key, value)
+            if isinstance(record, StoredRecord):
+                return None
+            if record is not None:  # Otherwise it is of a release that knows more than this one.
+                found.append((offset_delta, record))
+        return found
+
     def fail(self, error: Exception) -> None:
         """The log cannot be read as what it should be: nothing is served of it in this leadership.
 
@@ -301,6 +345,9 @@ class ServedShard(Generic[S]):
         wait = self._wait(outcome, promise, token, retry)
         if outcome.records:
             self._write(outcome.records, wait, now_ms, outcome.atomic)
+            if outcome.urgent:
+                self.flush()
+                self._services.replicas.wake_fetches()
         elif self._gathered:
             self._gathered[-1].waits.append(wait)
         elif self._uncommitted:
@@ -471,7 +518,7 @@ class ServedShard(Generic[S]):
         # At once: should the leadership end meanwhile, those who wait for it are told with the others.
         self._uncommitted.append(batch)
         if self.partition.log.log_end_offset != batch.first_offset:
-            # An administrator has produced to the topic, and what we would write is for other offsets.
+            # Somebody has written to the partition unheard, and what we would write is for other offsets.
             self._runtime.reload(self)
             return
         try:

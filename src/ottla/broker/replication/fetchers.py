@@ -13,6 +13,7 @@ from typing import Protocol
 from zlib import crc32
 
 from ottla.broker.hosted import HostedPartition
+from ottla.broker.lines import NodeServices
 from ottla.broker.replication.copying import Copier, Followed, Replicas
 from ottla.broker.replication.pipeline import FetchSettings, Pipeline, Surroundings
 from ottla.broker.replication.throttle import ReplicationThrottle, is_throttled
@@ -22,8 +23,6 @@ from ottla.metadata.images import MetadataImage
 from ottla.metrics.instruments import Meter
 from ottla.model import TopicPartition, Uuid
 from ottla.partition.follower import FollowerState, PartitionFollower
-from ottla.runtime import Clock
-from ottla.runtime.timers import TimerWheel
 
 _THROTTLED = "follower.replication.throttled.replicas"
 
@@ -33,31 +32,12 @@ class HasBrokerEpoch(Protocol):
     def broker_epoch(self) -> int: ...
 
 
-class FetcherServices(Protocol):
-    """What is used here of the node's `Services`."""
-
-    @property
-    def node_id(self) -> int: ...
-
-    @property
-    def config(self) -> NodeConfig: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def timers(self) -> TimerWheel: ...
-
+class FetcherServices(NodeServices, Protocol):
     @property
     def replicas(self) -> Replicas: ...
 
     @property
-    def image(self) -> MetadataImage: ...
-
-    @property
     def control(self) -> HasBrokerEpoch: ...
-
-    def on_bug(self, error: BaseException) -> None: ...
 
 
 class ReplicaFetchers:

@@ -2,10 +2,11 @@
 
 Part of a `GroupShard`, which asks it only about groups that are classic ones or none at all. `_stored` is what the
 records say, and whether a group exists; `_live` has the groups as requests see them, made from the record when they are
-first asked for. A group that is live and not stored any more was deleted, or its first record could not be written.
+first asked for. A group that is live and not stored any more was deleted, or its first record could not be written. One
+without members whose record says everything is not kept live: there may be very many, and whoever asks gets a new one.
 
-Three kinds of record matter beyond being written, so their outcomes have a tag: `Made`, `Assigned` and `Replaced` say
-what to do when the append has ended, as Kafka does. A generation without members needs none.
+Four kinds of record matter beyond being written, so their outcomes have a tag: `Made`, `Assigned` and `Replaced` say
+what to do when the append has ended, as Kafka does; after `Emptied` the group may rest.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Joiner(NamedTuple):
     client_host: str
     api_version: int
     unique: str
-    """A text that nobody else has, for a new member's id."""
+    """A text that nobody else has, for a new member's id; empty where the request names a member."""
     token: int
     may_describe: Callable[[str], bool] = lambda topic: True
     """Which topics it may know of."""
@@ -82,6 +83,13 @@ class Joiner(NamedTuple):
 
 class Made(NamedTuple):
     """A group came to be by a request to join it."""
+
+    part: str
+    group_id: str
+
+
+class Emptied(NamedTuple):
+    """The last member has left a group."""
 
     part: str
     group_id: str
@@ -114,6 +122,7 @@ class Replaced(NamedTuple):
 class ClassicGroups:
     def __init__(self, shared: Shared) -> None:
         self._timeline = shared.timeline
+        self._tally = shared.tally
         self._config = ClassicConfig.of(shared.config)
         self._stored: TimelineMap[str, GroupMetadataValue] = TimelineMap(shared.timeline)
         self._live: dict[str, ClassicGroup] = {}
@@ -127,7 +136,9 @@ class ClassicGroups:
             return None
         group = self._live.get(group_id)
         if group is None:
-            group = self._live[group_id] = group_from(group_id, stored)
+            group = group_from(group_id, stored)
+            if group.members:
+                self._live[group_id] = group
         return group
 
     def groups(self) -> Iterator[ClassicGroup]:
@@ -135,6 +146,20 @@ class ClassicGroups:
             group = self.group(group_id)
             assert group is not None
             yield group
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._stored
+
+    def count_states(self) -> dict[GroupState, int]:
+        """How many groups are in each state. Makes none for it."""
+        counts = dict.fromkeys(GroupState, 0)
+        for group_id, stored in self._stored.items():
+            live = self._live.get(group_id)
+            if live is not None:
+                counts[live.state] += 1
+            else:
+                counts[GroupState.STABLE if stored.members else GroupState.EMPTY] += 1
+        return counts
 
     def group_ids(self) -> Iterator[str]:
         return self._stored.keys()
@@ -173,12 +198,14 @@ class ClassicGroups:
         if not self._has_room(group, request.member_id):
             self._forget(group, request.member_id, turn)
             response: JoinGroupResponse | None = refused_join(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
-        elif not group.supports(request.protocol_type, (protocol.name for protocol in request.protocols)):
+        elif not group.supports(request.protocol_type, [protocol.name for protocol in request.protocols]):
             response = refused_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif is_unknown:
             response = self._join_new(group, request, joiner, turn)
         else:
             response = self._join_again(group, request, joiner, turn)
+        if not group.is_at_rest:
+            self._live[group.group_id] = group
         if is_new_group:
             assert turn.tag is None, "a new group has nobody to replace"
             turn.records.append(new_group_record(group))
@@ -207,6 +234,9 @@ class ClassicGroups:
             assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
             turn.records.append(generation_record(group, assignments))
             turn.tag = Assigned("classic", group.group_id, group.generation, assignments)
+            # The whole group waits for it, and who comes after it need not.
+            turn.urgent = True
+            self._tally.classic_rebalances.value += 1
         return turn.outcome()
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Outcome[HeartbeatResponse]:
@@ -238,6 +268,7 @@ class ClassicGroups:
                 prepare_rebalance(group, self._config, turn)
             else:
                 maybe_complete_join(group, turn)
+            self._after_leaving(group, turn)
         return turn.outcome(LeaveGroupResponse(members=responses))
 
     # Joining.
@@ -505,6 +536,7 @@ class ClassicGroups:
                 case kind:
                     assert kind == SYNC, f"there is no timer {key}"
                     on_sync_timer(group, self._config, turn)
+            self._after_leaving(group, turn)
         return turn.outcome()
 
     def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]:
@@ -514,6 +546,9 @@ class ClassicGroups:
             case Made():
                 if error and tag.group_id not in self._stored:
                     self._end(tag.group_id, error, turn)
+                self._maybe_rest(tag.group_id)
+            case Emptied():
+                self._maybe_rest(tag.group_id)
             case Assigned():
                 self._on_assigned(tag, error, turn)
             case Replaced():
@@ -579,6 +614,24 @@ class ClassicGroups:
             token, member.awaiting_sync = member.awaiting_sync, None
             if token is not None:
                 turn.answer(token, SyncGroupResponse(error_code=error))
+
+    def _after_leaving(self, group: ClassicGroup, turn: Turn) -> None:
+        """Members, or ids that were given out, may have gone."""
+        if group.is_at_rest:
+            if turn.records:
+                turn.tag = Emptied("classic", group.group_id)
+            else:
+                self._maybe_rest(group.group_id)
+
+    def _maybe_rest(self, group_id: str) -> None:
+        """Keep the group no longer, if its record says everything of it. Not before that is committed: a group that
+        came back from an older record would have members that nobody watches."""
+        group = self._live.get(group_id)
+        stored = self._stored.get(group_id)
+        if group is None or stored is None or not group.is_at_rest or stored.members:
+            return
+        if self._stored.committed(group_id) is stored:
+            del self._live[group_id]
 
     def _bury(self, group_id: str) -> None:
         group = self._live.pop(group_id, None)

@@ -8,7 +8,7 @@ has exactly the members with an instance id; while there are members, one of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -140,6 +140,11 @@ class ClassicGroup:
         return self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
 
     @property
+    def is_at_rest(self) -> bool:
+        """Is nobody here, and nobody on the way?"""
+        return self.state is GroupState.EMPTY and not self.pending_members
+
+    @property
     def all_joined(self) -> bool:
         return len(self.members) == self.awaiting_join and not self.pending_members
 
@@ -257,13 +262,16 @@ class ClassicGroup:
 
     # Protocols.
 
-    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+    def supports(self, protocol_type: str, names: Sequence[str]) -> bool:
         """May a member that offers these join without leaving the group nothing in common?"""
         if self.state is GroupState.EMPTY:
-            return bool(protocol_type) and any(True for _ in names)
-        return self.protocol_type == protocol_type and any(
-            self._supported.get(name, 0) == len(self.members) for name in names
-        )
+            return bool(protocol_type) and bool(names)
+        if self.protocol_type == protocol_type:
+            everybody = len(self.members)
+            for name in names:
+                if self._supported.get(name, 0) == everybody:
+                    return True
+        return False
 
     def select_protocol(self) -> str:
         """Of the protocols that every member offers, the one that most of them like best."""

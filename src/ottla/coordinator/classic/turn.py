@@ -18,6 +18,7 @@ class Turn:
     records: list[StoredRecord] = field(default_factory=list)
     effects: list[AnyEffect] = field(default_factory=list)
     tag: object = None
+    urgent: bool = False
 
     def answer(self, token: int, response: Message) -> None:
         self.effects.append(Answer(token=token, response=response))
@@ -29,4 +30,4 @@ class Turn:
         self.effects.append(CancelTimer(key=key))
 
     def outcome(self, response: R | None = None) -> Outcome[R]:
-        return Outcome(response=response, records=self.records, effects=self.effects, tag=self.tag)
+        return Outcome(response=response, records=self.records, effects=self.effects, tag=self.tag, urgent=self.urgent)

@@ -20,7 +20,7 @@ from ottla.coordinator.consumer.engine import Aim, Basis, Engine, RegexChange
 from ottla.coordinator.consumer.group import CONSUMER_PROTOCOL, ConsumerGroup
 from ottla.coordinator.consumer.heartbeat import Sender
 from ottla.coordinator.consumer.member import Member, MemberState
-from ottla.coordinator.consumer.turn import JOIN, SESSION, SYNC, Turn
+from ottla.coordinator.consumer.turn import SESSION, SYNC, Turn
 from ottla.coordinator.outcome import Outcome
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.wire.messages.consumer_group_member_metadata_value import ClassicMemberMetadata, ClassicProtocol
@@ -84,8 +84,7 @@ def join(
     else:
         aim = engine.aim(group, before, after, basis, turn)
         after = engine.reconcile(group, after, aim, subscription_changed=changed, owned=owned, turn=turn)
-    engine.joins_awaited.discard((group_id, after.member_id))
-    turn.cancel_timer(JOIN, group_id, after.member_id)
+    engine.on_joined(group_id, after.member_id, turn)
     if not downgrade:
         turn.set_timer(SESSION, group_id, after.member_id, request.session_timeout_ms)
         turn.set_timer(SYNC, group_id, after.member_id, after.rebalance_timeout_ms)

@@ -12,9 +12,8 @@ from ottla.coordinator.consumer.checks import check_heartbeat
 from ottla.coordinator.consumer.classic_side import ClassicSide
 from ottla.coordinator.consumer.described import described
 from ottla.coordinator.consumer.engine import Engine
-from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.group import STATE_NAMES, ConsumerGroup
 from ottla.coordinator.consumer.heartbeat import Sender, heartbeat
-from ottla.coordinator.consumer.member import MemberState
 from ottla.coordinator.consumer.replaying import ConsumerKey, replay_into
 from ottla.coordinator.consumer.settings import assignor_names
 from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, Turn
@@ -50,6 +49,13 @@ class ConsumerGroups:
 
     def groups(self) -> Iterator[ConsumerGroup]:
         return self._groups.values()
+
+    def count_states(self) -> dict[str, int]:
+        """How many groups are in each state, as far as that is committed."""
+        counts = dict.fromkeys(STATE_NAMES, 0)
+        for group in self._groups.values():
+            counts[group.state_name()] += 1
+        return counts
 
     def group_ids(self) -> Iterator[str]:
         return self._groups.keys()
@@ -115,8 +121,8 @@ class ConsumerGroups:
             session_timeout_ms = self._engine.settings.of(group_id).session_timeout_ms
             for member_id, member in group.members.items():
                 turn.set_timer(SESSION, group_id, member_id, session_timeout_ms)
-                if member.state is MemberState.UNREVOKED_PARTITIONS:
-                    self._engine.await_revocation(group_id, member, turn)
+                if member.has_to_revoke:
+                    turn.set_timer(REBALANCE, group_id, member_id, member.rebalance_timeout_ms)
         return turn.outcome()
 
     def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
@@ -143,7 +149,7 @@ class ConsumerGroups:
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
             return turn.outcome()
-        if kind == REBALANCE and engine.revoking_epochs.pop((group_id, member_id), None) != member.epoch:
+        if kind == REBALANCE and not member.has_to_revoke:
             return turn.outcome()
         engine.fence(group, [member], turn)
         return turn.outcome()

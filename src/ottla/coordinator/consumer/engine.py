@@ -5,7 +5,8 @@
     3. the member takes a step towards it       ─► ConsumerGroupCurrentMemberAssignment
 
 Nothing here changes a group: records do, when they are replayed. So a step may raise, and nothing has happened. What is
-soft (timers that run, regexes being resolved) is kept here; losing it with the leadership does no harm.
+soft (timers that run, regexes being resolved) is kept here, and changes with the outcome (`Turn.when_decided`); losing
+it with the leadership does no harm.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum, auto
+from functools import partial
 from typing import NamedTuple
 
 from ottla.coordinator.consumer import records
@@ -21,7 +23,7 @@ from ottla.coordinator.consumer.checks import check_not_fenced, check_released, 
 from ottla.coordinator.consumer.classic_side import ClassicSide
 from ottla.coordinator.consumer.conversion import classic_group, downgraded, no_classic_group, upgraded
 from ottla.coordinator.consumer.group import ConsumerGroup, Refreshed, Subscribers, add, is_homogeneous
-from ottla.coordinator.consumer.member import Member, MemberState
+from ottla.coordinator.consumer.member import Member
 from ottla.coordinator.consumer.metadata_hash import TopicHashes
 from ottla.coordinator.consumer.reconciliation import Owned, Step, reconcile
 from ottla.coordinator.consumer.regex import compile_regex, resolve
@@ -29,7 +31,7 @@ from ottla.coordinator.consumer.replaying import replay_into
 from ottla.coordinator.consumer.resolved import NEVER_RESOLVED, ResolvedRegex
 from ottla.coordinator.consumer.settings import Settings, assignor_names
 from ottla.coordinator.consumer.target import next_target
-from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, SYNC, Turn, everything
+from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, SYNC, Turn
 from ottla.coordinator.groups import Shared
 from ottla.coordinator.timeline import Timeline, TimelineMap
 from ottla.errors import ErrorCode, KafkaError
@@ -73,8 +75,6 @@ class Engine:
         """The groups whose regular expressions are about to be resolved."""
         self.joins_awaited: set[tuple[str, str]] = set()
         """The classic members that have been told to join again, and whose timer runs."""
-        self.revoking_epochs: dict[tuple[str, str], int] = {}
-        """The epoch that a member must leave before its timer ends."""
         self._hashes = TopicHashes()
 
     @property
@@ -104,7 +104,7 @@ class Engine:
             return ConsumerGroup(self.shared.timeline, group_id)
         if not view.members:
             turn.records.append(no_classic_group(group_id))
-            turn.effects += self.classic.dissolve(group_id)
+            turn.when_decided(partial(self.classic.dissolve, group_id))
             return ConsumerGroup(self.shared.timeline, group_id)
         found = upgraded(group_id, view, self.settings, self.image, self._hashes)
         # The group as it will be: its members are asked about before the records are replayed.
@@ -114,7 +114,7 @@ class Engine:
         for record in found:
             replay_into(group, record)
         turn.records += [no_classic_group(group_id), *found]
-        turn.effects += self.classic.dissolve(group_id)
+        turn.when_decided(partial(self.classic.dissolve, group_id))
         for member in view.members:
             turn.set_timer(SESSION, group_id, member.member_id, member.session_timeout_ms)
         return group
@@ -191,13 +191,15 @@ class Engine:
             or last.version < self.topics_created_version
             or turn.now_ms > last.timestamp_ms + self.settings.regex_refresh_interval_ms
         ):
-            self.resolving[group.group_id] = turn.may_describe
+            turn.when_decided(partial(self.resolving.update, {group.group_id: turn.may_describe}))
             turn.set_timer(REGEX, group.group_id, "", 0)
 
     def resolve_regexes(self, group_id: str, turn: Turn) -> None:
-        may_describe = self.resolving.pop(group_id, everything)
+        may_describe = self.resolving.pop(group_id, None)
         group = self.groups.get(group_id)
-        if group is None or not len(group.regex_members):
+        # A second try, after the records of the first could not be written, knows nothing of whose right it was to
+        # see which topics: the next heartbeat asks anew.
+        if may_describe is None or group is None or not len(group.regex_members):
             return
         counts = dict(group.subscribers.items())
         changed = False
@@ -215,8 +217,8 @@ class Engine:
         metadata_hash = self._hashes.of_group(counts, self.image)
         if changed or metadata_hash != group.epochs.metadata_hash:
             epoch = group.epochs.group + 1
-            turn.records.append(records.group_epoch(group_id, epoch, metadata_hash))
-            group.refreshed = Refreshed(self.image, epoch)
+            self._raise_epoch(group_id, epoch, metadata_hash, turn)
+            turn.when_decided(partial(group.on_refreshed, Refreshed(self.image, epoch)))
 
     def needs_refresh(self, group: ConsumerGroup) -> bool:
         """Whether the topics may be others than when the group last looked. (Or its epoch, then new, was undone.)"""
@@ -233,11 +235,18 @@ class Engine:
         epoch = group.epochs.group
         if changed or metadata_hash != group.epochs.metadata_hash:
             epoch += 1
-            turn.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
-        group.refreshed = Refreshed(self.image, epoch)
+            self._raise_epoch(group.group_id, epoch, metadata_hash, turn)
+        turn.when_decided(partial(group.on_refreshed, Refreshed(self.image, epoch)))
         if group.epochs.has_partition_metadata:
             turn.records.append(records.no_partition_metadata(group.group_id))
         return Basis(epoch, homogeneous)
+
+    def _raise_epoch(self, group_id: str, epoch: int, metadata_hash: int, turn: Turn) -> None:
+        turn.records.append(records.group_epoch(group_id, epoch, metadata_hash))
+        turn.when_decided(self._count_rebalance)
+
+    def _count_rebalance(self) -> None:
+        self.shared.tally.consumer_rebalances.value += 1
 
     # 2. The target.
 
@@ -300,20 +309,20 @@ class Engine:
         if moved != member:
             turn.records.append(records.current(group.group_id, moved))
             if not moved.uses_classic:
-                if moved.state is MemberState.UNREVOKED_PARTITIONS:
-                    self.await_revocation(group.group_id, moved, turn)
+                if moved.has_to_revoke:
+                    turn.set_timer(REBALANCE, group.group_id, moved.member_id, moved.rebalance_timeout_ms)
                 else:
                     turn.cancel_timer(REBALANCE, group.group_id, moved.member_id)
         return moved
 
-    def await_revocation(self, group_id: str, member: Member, turn: Turn) -> None:
-        self.revoking_epochs[group_id, member.member_id] = member.epoch
-        turn.set_timer(REBALANCE, group_id, member.member_id, member.rebalance_timeout_ms)
-
     def await_join(self, group_id: str, member: Member, turn: Turn) -> None:
         if (group_id, member.member_id) not in self.joins_awaited:
-            self.joins_awaited.add((group_id, member.member_id))
+            turn.when_decided(partial(self.joins_awaited.add, (group_id, member.member_id)))
             turn.set_timer(JOIN, group_id, member.member_id, member.rebalance_timeout_ms)
+
+    def on_joined(self, group_id: str, member_id: str, turn: Turn) -> None:
+        turn.when_decided(partial(self.joins_awaited.discard, (group_id, member_id)))
+        turn.cancel_timer(JOIN, group_id, member_id)
 
     # Members that go.
 
@@ -332,7 +341,7 @@ class Engine:
         turn.records += [records.no_regex(group.group_id, pattern) for pattern in patterns]
         counts: Mapping[str, Subscribers] = group.subscribers_without(members, patterns)
         metadata_hash = self._hashes.of_group(counts, self.image)
-        turn.records.append(records.group_epoch(group.group_id, group.epochs.group + 1, metadata_hash))
+        self._raise_epoch(group.group_id, group.epochs.group + 1, metadata_hash, turn)
         for member in members:
             self._cancel_timers(group.group_id, member.member_id, turn)
 
@@ -370,7 +379,7 @@ class Engine:
         turn.records += records.no_group(group.group_id, ids, group.regexes)
         value = downgraded(group, members, joining, self.image, turn.now_ms)
         turn.records.append(classic_group(group.group_id, value))
-        turn.effects += self.classic.adopt(group.group_id, value, rebalance=rebalance, now_ms=turn.now_ms)
+        turn.when_decided(partial(self.classic.adopt, group.group_id, value, rebalance=rebalance, now_ms=turn.now_ms))
 
     def _unused_patterns(self, group: ConsumerGroup, leaving: Collection[Member]) -> list[str]:
         counts: dict[str, int] = {}
@@ -381,7 +390,6 @@ class Engine:
 
     def _cancel_timers(self, group_id: str, member_id: str, turn: Turn) -> None:
         """But for its session's: should the records not be written, the member is still there, and that must end."""
-        self.joins_awaited.discard((group_id, member_id))
-        self.revoking_epochs.pop((group_id, member_id), None)
-        for kind in (REBALANCE, JOIN, SYNC):
+        self.on_joined(group_id, member_id, turn)
+        for kind in (REBALANCE, SYNC):
             turn.cancel_timer(kind, group_id, member_id)

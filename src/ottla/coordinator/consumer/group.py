@@ -29,6 +29,8 @@ from ottla.wire.messages.list_groups_response import ListedGroup
 
 CONSUMER_PROTOCOL = "consumer"
 """The protocol type of consumers, in either kind of group."""
+STATE_NAMES = ("Empty", "Assigning", "Reconciling", "Stable")
+"""All that `state_name` may say."""
 _COMMIT_WITH_EPOCH_FROM = 9
 """The version of OffsetCommit that can say a stale epoch."""
 
@@ -303,6 +305,9 @@ class ConsumerGroup:
 
     def committed_assignor(self) -> str | None:
         return _most(_assignors(member for _, member in self.members.committed_items()))
+
+    def on_refreshed(self, refreshed: Refreshed) -> None:
+        self.refreshed = refreshed
 
     # Replay.
 

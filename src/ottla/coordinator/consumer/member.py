@@ -68,6 +68,11 @@ class Member:
     def uses_classic(self) -> bool:
         return self.classic is not None
 
+    @property
+    def has_to_revoke(self) -> bool:
+        """Has it been asked to give something up, and is it there to say that it did?"""
+        return self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch >= 0
+
     def is_reconciled(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 

@@ -1,8 +1,12 @@
-"""What one request or timer brings about, gathered while it is thought through."""
+"""What one request or timer brings about, gathered while it is thought through.
+
+Thinking may end in a refusal, and then nothing has happened: so also what no record carries (a classic group that is
+dissolved, a timer that is known to run) changes by `when_decided`, with the outcome and not before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -28,6 +32,11 @@ class Turn:
     """The topics that whoever asks may know of: a regular expression finds no others."""
     records: list[StoredRecord] = field(default_factory=list)
     effects: list[AnyEffect] = field(default_factory=list)
+    _changes: list[Callable[[], Iterable[AnyEffect] | None]] = field(default_factory=list)
+
+    def when_decided(self, change: Callable[[], Iterable[AnyEffect] | None]) -> None:
+        """Change soft state so when there is an outcome; what `change` returns are effects of it."""
+        self._changes.append(change)
 
     def set_timer(self, kind: str, group_id: str, member_id: str, delay_ms: int) -> None:
         self.effects.append(SetTimer(key=(PART, kind, group_id, member_id), delay_ms=delay_ms))
@@ -36,4 +45,7 @@ class Turn:
         self.effects.append(CancelTimer(key=(PART, kind, group_id, member_id)))
 
     def outcome(self, response: R | None = None) -> Outcome[R]:
+        """The end of the turn: nothing raises any more."""
+        for change in self._changes:
+            self.effects += change() or ()
         return Outcome(response=response, records=self.records, effects=self.effects)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ottla.coordinator.groups import Group, PartitionCheck, Shared
 from ottla.coordinator.offsets.codec import NEVER, CommittedOffset, encode_key, encode_value
 from ottla.coordinator.outcome import AnyEffect, Outcome
@@ -31,6 +33,14 @@ def _record(group_id: str, topic: str, partition: int, committed: CommittedOffse
     return EncodedRecord(encode_key(group_id, topic, partition), encode_value(committed), place)
 
 
+class Admitted(NamedTuple):
+    """A commit that may be made."""
+
+    check: PartitionCheck | None
+    """Is asked of each partition, if there is one."""
+    effects: list[AnyEffect]
+
+
 class Commits:
     __slots__ = ("_metadata_size_max", "_shared")
 
@@ -38,23 +48,31 @@ class Commits:
         self._shared = shared
         self._metadata_size_max = shared.config.get_int("offset.metadata.max.bytes")
 
+    def admit(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation: int, api_version: int
+    ) -> Admitted:
+        """May this member commit offsets of the group? Raises `KafkaError` if not."""
+        group = self._shared.groups.group(group_id)
+        if group is None:
+            if generation >= 0:
+                raise KafkaError(
+                    ErrorCode.GROUP_ID_NOT_FOUND
+                    if api_version >= FIRST_VERSION_WITH_NOT_FOUND
+                    else ErrorCode.ILLEGAL_GENERATION
+                )
+            return Admitted(None, [])
+        check = group.check_offset_commit(member_id, group_instance_id, generation, False, api_version)
+        return Admitted(check, [*group.on_offset_commit(member_id)])
+
     def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome[OffsetCommitResponse]:
         """Each topic of the request has its name and its id, and exists. Raises `KafkaError` for the whole request."""
-        group = self._shared.groups.group(request.group_id)
-        generation = request.generation_id_or_member_epoch
-        if group is None and generation >= 0:
-            raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND
-                if api_version >= FIRST_VERSION_WITH_NOT_FOUND
-                else ErrorCode.ILLEGAL_GENERATION
-            )
-        check = None
-        effects: list[AnyEffect] = []
-        if group is not None:
-            check = group.check_offset_commit(
-                request.member_id, request.group_instance_id, generation, False, api_version
-            )
-            effects.extend(group.on_offset_commit(request.member_id))
+        check, effects = self.admit(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            api_version,
+        )
         retention_ms = request.retention_time_ms
         expire_timestamp_ms = NEVER if retention_ms == DEFAULT_RETENTION else now_ms + retention_ms
         response = OffsetCommitResponse()
@@ -81,6 +99,7 @@ class Commits:
                     )
                     records.append(_record(request.group_id, topic.name, index, committed))
                 answer.partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
+        self._shared.tally.offset_commits.value += len(records)
         return Outcome(response, records, effects)
 
     def commit_transactional(
@@ -124,6 +143,7 @@ class Commits:
                     )
                     records.append(_record(request.group_id, topic.name, index, committed))
                 answer.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=error))
+        self._shared.tally.offset_commits.value += len(records)
         return Outcome(response, records)
 
     def _check_transactional(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ottla.coordinator.groups import GroupDirectory
 from ottla.coordinator.offsets.codec import decode_value, encode_key
 from ottla.coordinator.offsets.state import OffsetState
-from ottla.coordinator.offsets.table import OffsetTable, value_of
+from ottla.coordinator.offsets.table import value_of
 from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.errors import ErrorCode, KafkaError
@@ -93,16 +93,9 @@ def tombstones_of_topics(state: OffsetState, deleted: Mapping[str, Uuid]) -> lis
     """
     records: dict[tuple[str, str, int], AnyRecord] = {}
     for table in (state.table, *state.staged_tables()):
-        for group_id in table.group_ids():
-            for place in _places_of_topics(table, group_id, deleted):
-                records[place] = tombstone(*place)
+        for name, topic_id in deleted.items():
+            for group_id in table.groups_of(name):
+                for partition, kept in table.topics(group_id)[name].items():
+                    if decode_value(value_of(kept)).topic_id in (ZERO_UUID, topic_id):
+                        records[group_id, name, partition] = tombstone(group_id, name, partition)
     return list(records.values())
-
-
-def _places_of_topics(table: OffsetTable, group_id: str, deleted: Mapping[str, Uuid]) -> Iterable[tuple[str, str, int]]:
-    topics = table.topics(group_id)
-    # Few topics are deleted at once, and a group has few.
-    for name in topics.keys() & deleted.keys() if len(deleted) > len(topics) else deleted:
-        for partition, kept in topics.get(name, {}).items():
-            if decode_value(value_of(kept)).topic_id in (ZERO_UUID, deleted[name]):
-                yield group_id, name, partition

@@ -68,6 +68,7 @@ class Expiry:
             for partition, kept in partitions.items():
                 if self._is_expired(group, kept, now_ms) and not self._state.is_staged(group_id, topic, partition):
                     records.append(tombstone(group_id, topic, partition))
+                    self._shared.tally.offset_expirations.value += 1
                 else:
                     all_expired = False
         if all_expired and group.is_empty() and not self._state.has_staged(group_id):

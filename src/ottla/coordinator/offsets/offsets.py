@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TypeVar
 
 from ottla.coordinator.groups import Group, Shared
 from ottla.coordinator.offsets import deletion, fetches
-from ottla.coordinator.offsets.commits import Commits
+from ottla.coordinator.offsets.commits import Admitted, Commits
 from ottla.coordinator.offsets.expiry import TIMER, Expiry
 from ottla.coordinator.offsets.simple_group import SimpleGroup
 from ottla.coordinator.offsets.state import OffsetState
@@ -24,6 +25,8 @@ from ottla.wire.messages.offset_fetch_request import OffsetFetchRequestGroup
 from ottla.wire.messages.offset_fetch_response import OffsetFetchResponseGroup
 from ottla.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+
+R = TypeVar("R")
 
 
 class Offsets:
@@ -44,6 +47,12 @@ class Offsets:
     def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome[OffsetCommitResponse]:
         return self._commits.commit(request, api_version, now_ms)
 
+    def admit_commit(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation: int, api_version: int
+    ) -> Admitted:
+        """The same rule, for who makes the record without a request (`broker/api/offset_commit`)."""
+        return self._commits.admit(group_id, member_id, group_instance_id, generation, api_version)
+
     def commit_transactional(
         self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int
     ) -> Outcome[TxnOffsetCommitResponse]:
@@ -53,10 +62,15 @@ class Offsets:
         return fetches.fetch(self.state, self._shared.groups, request, require_stable)
 
     def delete(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-        return deletion.delete_offsets(self.state, self._shared.groups, request)
+        return self._count(deletion.delete_offsets(self.state, self._shared.groups, request))
 
     def delete_groups(self, group_ids: Iterable[str]) -> Outcome[list[DeletableGroupResult]]:
-        return deletion.delete_groups(self.state, self._shared.groups, group_ids)
+        return self._count(deletion.delete_groups(self.state, self._shared.groups, group_ids))
+
+    def _count(self, deletions: Outcome[R]) -> Outcome[R]:
+        deleted = sum(type(record) is EncodedRecord for record in deletions.records)
+        self._shared.tally.offset_deletions.value += deleted
+        return deletions
 
     # Groups that have offsets and nothing else.
 

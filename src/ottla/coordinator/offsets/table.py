@@ -6,6 +6,9 @@ when somebody asks. So a million offsets load without being decoded, and cost ab
 The table lives on the shard's timeline as a `TimelineMap` does: what was changed and is not committed can be undone,
 and is not seen by readers of committed state. A group comes with its first offset. When its last one is removed it
 stays, without topics, until it is forgotten, so its coming and going are changes of their own.
+
+Invariants: `_groups_of` has a group under a topic exactly while the group has an offset of it; `count` is the number of
+offsets, except while loading, when whoever fills partitions does not count (`forget_empty` does, at the end).
 """
 
 from __future__ import annotations
@@ -48,11 +51,14 @@ def value_of(kept: bytes) -> bytes:
 class OffsetTable:
     """Reads see the newest state, except those that say `committed`. What they hand out is not to be changed."""
 
-    __slots__ = ("_before", "_groups", "_timeline")
+    __slots__ = ("_before", "_groups", "_groups_of", "_timeline", "count")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._groups: dict[str, Topics] = {}
+        self._groups_of: dict[str, dict[str, None]] = {}
+        """By topic."""
+        self.count = 0
         self._before: dict[Change, list[bytes | None]] = {}
         """What each changed place held, before its oldest change that is not committed, and before each since. Of a
         group: None if it was not there."""
@@ -64,6 +70,10 @@ class OffsetTable:
 
     def group_ids(self) -> list[str]:
         return list(self._groups)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have an offset of the topic."""
+        return list(self._groups_of.get(topic, ()))
 
     def topics(self, group_id: str) -> Topics:
         return self._groups.get(group_id, _NO_TOPICS)
@@ -83,8 +93,11 @@ class OffsetTable:
         partitions = None if topics is None else topics.get(topic)
         if partitions is None:
             partitions = self.partitions_to_fill(group_id, topic)
+        before = partitions.get(partition)
+        if before is None:
+            self.count += 1
         if not self._timeline.loading:
-            self._remember(place, partitions.get(partition))
+            self._remember(place, before)
         partitions[partition] = kept
 
     def partitions_to_fill(self, group_id: str, topic: str) -> Partitions:
@@ -95,10 +108,21 @@ class OffsetTable:
                 self._remember(group_id, None)
             topics = self._groups[group_id] = {}
         partitions = topics.get(topic)
-        if partitions is None:
-            # Thousands of groups name the same few topics.
-            partitions = topics[sys.intern(topic)] = {}
+        return self._add_topic(topics, group_id, topic) if partitions is None else partitions
+
+    def _add_topic(self, topics: Topics, group_id: str, topic: str) -> Partitions:
+        # Thousands of groups name the same few topics.
+        topic = sys.intern(topic)
+        self._groups_of.setdefault(topic, {})[group_id] = None
+        partitions = topics[topic] = {}
         return partitions
+
+    def _remove_topic(self, topics: Topics, group_id: str, topic: str) -> None:
+        del topics[topic]
+        groups = self._groups_of[topic]
+        del groups[group_id]
+        if not groups:
+            del self._groups_of[topic]
 
     def remove(self, group_id: str, topic: str, partition: int) -> bytes | None:
         """Remove the offset, if it is there."""
@@ -109,8 +133,9 @@ class OffsetTable:
         if not self._timeline.loading:
             self._remember((group_id, topic, partition), partitions[partition])
         removed = partitions.pop(partition)
+        self.count -= 1
         if not partitions:
-            del topics[topic]
+            self._remove_topic(topics, group_id, topic)
         return removed
 
     def forget(self, group_id: str) -> None:
@@ -122,7 +147,8 @@ class OffsetTable:
 
     def forget_empty(self) -> None:
         """Drop every group that has no offset left, when the log has been read and all of it is committed: there is
-        nothing to go back to, and nothing is remembered."""
+        nothing to go back to, and nothing is remembered. The others are counted."""
+        self.count = sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
         for group_id in [group_id for group_id, topics in self._groups.items() if not topics]:
             assert group_id not in self._before, "it may yet come back"
             del self._groups[group_id]
@@ -178,13 +204,19 @@ class OffsetTable:
             return
         group_id, topic, partition = change
         topics = self._groups[group_id]
+        partitions = topics.get(topic)
         if value is not None:
-            topics.setdefault(topic, {})[partition] = value
+            if partitions is None:
+                partitions = self._add_topic(topics, group_id, topic)
+            if partition not in partitions:
+                self.count += 1
+            partitions[partition] = value
             return
-        partitions = topics[topic]
+        assert partitions is not None
         del partitions[partition]
+        self.count -= 1
         if not partitions:
-            del topics[topic]
+            self._remove_topic(topics, group_id, topic)
 
     def settle(self, change: Change) -> None:
         before = self._before[change]

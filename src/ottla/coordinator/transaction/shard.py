@@ -18,9 +18,9 @@ sends them again, and a marker that is written twice does no harm), and `Transac
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import NamedTuple, Protocol
 
 from ottla.coordinator.outcome import AnyEffect, Outcome, SetTimer
@@ -109,6 +109,8 @@ class TransactionShard:
         self._producer_ids = producer_ids
         self._open: dict[str, None] = {}
         """Every id whose transaction is ongoing, and perhaps some more: where timeouts are looked for."""
+        self._by_age: OrderedDict[str, None] = OrderedDict()
+        """Every id, and perhaps some more, the one that was written longest ago first: where expiry looks."""
         self._marking: dict[str, _Marking] = {}
 
     # InitProducerId.
@@ -363,16 +365,23 @@ class TransactionShard:
         return Outcome(records=records, effects=effects, tag=_FINISHING if records else None, atomic=False)
 
     def _expire(self, now_ms: int) -> Outcome[None]:
+        """Costs what has expired, not what there is: the first that is young enough ends the search. (Where a clock
+        went back, those behind it wait until it is old, too.)"""
         oldest_ms = now_ms - self.settings.id_expiration_ms
-        expired = (
-            transactional_id
-            for transactional_id, transaction in self.transactions.items()
-            if transaction.state in IDLE and transaction.updated_ms <= oldest_ms
-        )
-        records = [
-            StoredRecord(TransactionLogKey(transactional_id=transactional_id), None)
-            for transactional_id in islice(expired, RECORDS_AT_ONCE_MAX)
-        ]
+        records: list[StoredRecord] = []
+        gone: list[str] = []
+        for transactional_id in self._by_age:
+            transaction = self.transactions.get(transactional_id)
+            if transaction is None:
+                # Unless it is not committed that it has gone: that may be undone.
+                if self.transactions.committed(transactional_id) is None:
+                    gone.append(transactional_id)
+            elif transaction.updated_ms > oldest_ms or len(records) == RECORDS_AT_ONCE_MAX:
+                break
+            elif transaction.state in IDLE:
+                records.append(StoredRecord(TransactionLogKey(transactional_id=transactional_id), None))
+        for transactional_id in gone:
+            del self._by_age[transactional_id]
         again = self._look_again(EXPIRE_TIMER, self.settings.expire_interval_ms, len(records))
         return Outcome(records=records, effects=[again], atomic=False)
 
@@ -427,6 +436,8 @@ class TransactionShard:
         assert isinstance(record.value, TransactionLogValue)
         transaction = Transaction.from_value(record.value)
         self.transactions[transactional_id] = transaction
+        self._by_age[transactional_id] = None
+        self._by_age.move_to_end(transactional_id)
         if transaction.state == TransactionState.ONGOING:
             self._open[transactional_id] = None
 
@@ -442,6 +453,13 @@ class TransactionShard:
         if transaction is None or marking is None or marking.decided is not transaction:
             return transaction
         return replace(transaction, partitions=frozenset(marking.remaining))
+
+    def count_states(self) -> dict[TransactionState, int]:
+        """How many transactional ids are in each state."""
+        counts = dict.fromkeys(TransactionState, 0)
+        for transaction in self.transactions.values():
+            counts[transaction.state] += 1
+        return counts
 
     def list_transactions(self, wanted: ListFilter, now_ms: int) -> list[tuple[str, Transaction]]:
         return [

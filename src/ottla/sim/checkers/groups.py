@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.coordinator.classic.group import ClassicGroup
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.member import Member
 from ottla.coordinator.group_shard import GroupShard
@@ -19,10 +20,16 @@ from ottla.coordinator.stored import GROUP_KINDS, EncodedRecord, StoredRecord
 from ottla.model import GROUP_TOPIC, TopicPartition, Uuid
 from ottla.records import iterate, read_end_txn_marker, read_header
 from ottla.sim import view
+from ottla.sim.checkers.group_work import check_processed
+from ottla.sim.checkers.looks import LookChecker
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine
 from ottla.sim.history import Commit, History, Outcome
+from ottla.wire.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
+from ottla.wire.messages.consumer_group_current_member_assignment_value import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
 from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 from ottla.wire.messages.group_metadata_value import GroupMetadataValue
 
@@ -71,6 +78,11 @@ class GroupChecker:
         self._owned = 0
         self.offsets_committed = 0
         self.assignments = 0
+        self._static: dict[tuple[str, str], str] = {}
+        """(group, instance id) → the member that has it."""
+        self.replaced = 0
+        """Static members whose place a later life of theirs took."""
+        self.looks = LookChecker(cluster, history, self.shadows)
 
     # What became committed.
 
@@ -111,9 +123,20 @@ class GroupChecker:
         committed = decode_value(record.value)
         entry = InForce(record_offset, committed.offset, committed.metadata)
         if producer_id < 0:
+            self._check_committer(shadow, place, entry)
             self._put(shadow, place, entry)
         else:
             shadow.staged.setdefault(producer_id, {})[place] = entry
+
+    def _check_committer(self, shadow: GroupShadow, place: Place, entry: InForce) -> None:
+        """C7 and C13: who commits is a member, by what is in the log before. Names of commits begin with their
+        members'."""
+        group = shadow.shard.group(place[0])
+        if not isinstance(group, ClassicGroup | ConsumerGroup) or group.is_empty():
+            return
+        member_id = entry.name.rpartition(":")[0]
+        if member_id not in group.members:
+            raise Violation("C7", f"{place}: {entry.name} committed {entry.offset}, and {member_id} is no member")
 
     def _on_tombstone(self, shadow: GroupShadow, place: Place) -> None:
         """C12: nothing expires that an open transaction has staged, or that a member is subscribed to."""
@@ -148,8 +171,12 @@ class GroupChecker:
         self.offsets_committed += 1
 
     def _on_group(self, record: StoredRecord) -> str:
-        """C6 of a classic group. Returns the group's id."""
+        """C6 of a classic group, and what members are given by it, or by KIP-848. Returns the group's id."""
         key, value = record.key, record.value
+        if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
+            assert isinstance(key, ConsumerGroupCurrentMemberAssignmentKey)
+            partitions = frozenset(partition for topic in value.assigned_partitions for partition in topic.partitions)
+            self._note(key.group_id, key.member_id, value.member_epoch, partitions)
         if not isinstance(key, GroupMetadataKey):
             group_id = getattr(key, "group_id", "")
             assert isinstance(group_id, str)
@@ -164,6 +191,7 @@ class GroupChecker:
             )
         self._generations[key.group] = value.generation
         owners: dict[int, str] = {}
+        self._check_static(key.group, [(member.group_instance_id, member.member_id) for member in value.members])
         for member in value.members:
             partitions = _assigned(member.assignment)
             self._note(key.group, member.member_id, value.generation, partitions)
@@ -172,6 +200,19 @@ class GroupChecker:
                 if owner != member.member_id:
                     raise Violation("C1", f"{key.group}: {owner} and {member.member_id} both have {partition}")
         return key.group
+
+    def _check_static(self, group_id: str, members: list[tuple[str | None, str]]) -> None:
+        """C13: an instance id is one member's."""
+        holders: dict[str, str] = {}
+        for instance_id, member_id in members:
+            if instance_id is not None:
+                holder = holders.setdefault(instance_id, member_id)
+                if holder != member_id:
+                    raise Violation("C13", f"{group_id}: {holder} and {member_id} are both {instance_id}")
+        for instance_id, member_id in holders.items():
+            before = self._static.get((group_id, instance_id), member_id)
+            self.replaced += before != member_id
+            self._static[group_id, instance_id] = member_id
 
     def _note(self, group_id: str, member_id: str, epoch: int, partitions: frozenset[int]) -> None:
         self._told.setdefault((group_id, member_id, epoch), set()).add(partitions)
@@ -190,8 +231,9 @@ class GroupChecker:
                 self._check_served(machine, partition, shadow)
 
     def _check_group(self, group: ConsumerGroup) -> None:
-        """C1 to C5, of a group of KIP-848."""
+        """C1 to C5 and C13, of a group of KIP-848."""
         epochs = group.epochs
+        self._check_static(group.group_id, [(each.instance_id, each.member_id) for each in group.members.values()])
         owners: dict[tuple[Uuid, int], str] = {}
         for member in group.members.values():
             self._check_member(group, member)
@@ -211,15 +253,27 @@ class GroupChecker:
                     if other != member_id:
                         raise Violation("C2", f"{group.group_id}: {other} and {member_id} are both to have {partition}")
         members = list(group.members.values())
+        if epochs.assignment == epochs.group:
+            self._check_complete(group, members, targets)
         if members and epochs.assignment == epochs.group and all(each.is_reconciled(epochs.group) for each in members):
             held_by = {place: owner for place, owner in owners.items() if owner in group.members}
             if held_by != {place: owner for place, owner in targets.items() if owner in group.members}:
                 raise Violation("C4", f"{group.group_id} is stable, its target is {targets}, and it has {held_by}")
 
+    def _check_complete(
+        self, group: ConsumerGroup, members: list[Member], targets: dict[tuple[Uuid, int], str]
+    ) -> None:
+        """C2, the other half: what anybody is subscribed to is to be somebody's."""
+        image = view.newest_image(self._cluster)
+        for name in sorted({name for member in members for name in member.topic_names}):
+            topic = image.topic(name)
+            for partition in () if topic is None else topic.partitions:
+                assert topic is not None
+                if (topic.topic_id, partition) not in targets:
+                    raise Violation("C2", f"{group.group_id}: nobody is to have {partition} of {name}: {targets}")
+
     def _check_member(self, group: ConsumerGroup, member: Member) -> None:
         if member.epoch > 0:
-            partitions = frozenset(partition for held in member.assigned.values() for partition in held)
-            self._note(group.group_id, member.member_id, member.epoch, partitions)
             key = (group.group_id, member.member_id)
             if member.epoch < self._epochs.get(key, 0):
                 raise Violation("C5", f"{key} is in epoch {member.epoch}, after {self._epochs[key]}")
@@ -283,6 +337,7 @@ class GroupChecker:
                     f"{owned.epoch}, where its log says {[sorted(each) for each in known]}",
                 )
         self._owned = len(history.owned)
+        self.looks.on_answers(self.took_effect)
 
     # At the end.
 
@@ -315,24 +370,7 @@ class GroupChecker:
                 and commit.name not in self.took_effect
             ):
                 raise Violation("D22", f"{commit.name} of {commit.group_id} was committed, and took no effect")
-        self._check_processed()
-
-    def _check_processed(self) -> None:
-        """At most once: no record was made into two. (That none was passed over is not looked at.)"""
-        visible = {read.value for reads in self._history.final_committed.values() for read in reads}
-        made: dict[tuple[str, TopicPartition, int], bytes] = {}
-        for commit in self._history.commits:
-            transaction, group_id = commit.transaction, commit.group_id
-            if transaction is None or not transaction.sources or group_id in self.expired:
-                continue
-            written = [value for send in transaction.sends for value in send.values]
-            for source, value in zip(transaction.sources, written, strict=False):
-                if value in visible:
-                    other = made.setdefault((group_id, *source), value)
-                    if other != value:
-                        raise Violation(
-                            "D22", f"{group_id} made what is at {source} into {other!r}, and into {value!r}"
-                        )
+        check_processed(self._history, self.expired)
 
 
 def _assigned(data: bytes) -> frozenset[int]:
@@ -341,16 +379,3 @@ def _assigned(data: bytes) -> frozenset[int]:
     if not data:
         return frozenset()
     return frozenset(partition for topic in read_assignment(data).assigned_partitions for partition in topic.partitions)
-
-
-def unmet(groups: dict[str, list[tuple[str, bool, set[TopicPartition]]]], places: list[TopicPartition]) -> list[str]:
-    """L9: who is in a group, whether each has settled, and what it has."""
-    missing: list[str] = []
-    for group_id, members in groups.items():
-        unsettled = [name for name, settled, _ in members if not settled]
-        if unsettled:
-            missing.append(f"L9: {', '.join(unsettled)} of {group_id} are not settled")
-        owned = sorted(place for _, _, held in members for place in held)
-        if owned != sorted(places):
-            missing.append(f"L9: {group_id} has {[str(place) for place in owned]}")
-    return missing

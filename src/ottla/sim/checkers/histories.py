@@ -8,10 +8,12 @@ higher offset.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from ottla.model import TopicPartition
 from ottla.sim.checkers.ledger import Ledger
+from ottla.sim.checkers.transaction_histories import check_transactions
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.history import History, Outcome, Poll, Send
 
@@ -22,6 +24,7 @@ class HistoryChecker:
         self._ledger_of = ledger_of
         self._sends = 0
         self._polls = 0
+        self._inner = 0
         self._pending: list[Send] = []
         self.on_poll: Callable[[Poll], None] = lambda poll: None
         """Is told of every answer to a consumer."""
@@ -41,11 +44,11 @@ class HistoryChecker:
                 for send in answered:
                     self._on_answer(send)
         while self._polls < len(history.polls):
-            poll = history.polls[self._polls]
+            self._on_poll(history.polls[self._polls])
             self._polls += 1
-            self.on_poll(poll)
-            if poll.reads:
-                self._on_poll(poll)
+        while self._inner < len(history.inner):
+            self._on_poll(history.inner[self._inner])
+            self._inner += 1
 
     def _on_answer(self, send: Send) -> None:
         """A23: an answer to acks=all says that the batch is committed."""
@@ -61,8 +64,9 @@ class HistoryChecker:
 
     def _on_poll(self, poll: Poll) -> None:
         """A consumer sees what is committed, and nothing else."""
+        self.on_poll(poll)
         ledger = self._ledger_of(poll.place)
-        if ledger is None:
+        if ledger is None or not poll.reads:
             return
         last = poll.reads[-1]
         if last.offset >= ledger.end:
@@ -83,6 +87,7 @@ class HistoryChecker:
         for place in places:
             self._check(place, may_lose)
         self._check_end_offsets()
+        check_transactions(history)
 
     def _check(self, place: TopicPartition, may_lose: bool) -> None:
         history = self._history
@@ -123,6 +128,7 @@ class HistoryChecker:
         self._check_polls(place, polls)
         if final is None:
             return
+        self._check_skips(place)
         held = {read.value for read in final}
         start = history.final_start.get(place, 0)
         last = final[-1].offset if final else -1
@@ -200,6 +206,29 @@ class HistoryChecker:
                 if read.offset <= before:
                     raise Violation("H7", f"{place}: {poll.client} read {read.offset} after {before}")
                 position[poll.client] = read.offset
+
+    def _check_skips(self, place: TopicPartition) -> None:
+        """H7 and H6: between where a poll began and where it ended nothing is missing."""
+        history = self._history
+        start = history.final_start.get(place, 0)
+        everything = history.final[place]
+        committed = history.final_committed.get(place, everything)
+        offsets = {
+            isolated: [read.offset for read in (committed if isolated else everything)] for isolated in (False, True)
+        }
+        for poll in (*history.polls, *history.inner):
+            if poll.place != place or poll.next <= max(start, poll.position):
+                continue
+            known = offsets[poll.read_committed]
+            first, end = (bisect_left(known, offset) for offset in (max(start, poll.position), poll.next))
+            seen = {read.offset for read in poll.reads}
+            skipped = [offset for offset in known[first:end] if offset not in seen]
+            if skipped:
+                raise Violation(
+                    "H7",
+                    f"{place}: {poll.client} was answered from {poll.position} to {poll.next} by node {poll.node}, "
+                    f"without {skipped[0]}",
+                )
 
     def _check_end_offsets(self) -> None:
         """A10: the latest offset that a leader tells never falls, for one who knows its epoch."""

@@ -27,11 +27,12 @@ class Ledger:
         self.writers: dict[int, int] = {}
         """Leader epoch → the node that led in it."""
 
-    def commit(self, batch: Batch, where: str) -> bool:
-        """`where` holds `batch` below its high watermark. Is it the first to do so?"""
+    def commit(self, batch: Batch, where: str, *, compacted: bool = False) -> bool:
+        """`where` holds `batch` below its high watermark. Is it the first to do so? In a `compacted` log it may have
+        lost records since."""
         known = self.by_base.get(batch.base)
         if known is not None:
-            if not known.same(batch):
+            if not known.same(batch) and not (compacted and known.is_of(batch)):
                 raise Violation(
                     "A4", f"{where} holds {batch} below its high watermark, but {known} was committed there"
                 )
@@ -43,8 +44,10 @@ class Ledger:
         self.end = batch.next
         return True
 
-    def note(self, batch: Batch, before: Batch | None, where: str) -> None:
+    def note(self, batch: Batch, before: Batch | None, where: str, *, compacted: bool = False) -> None:
         """`where` holds `batch`, committed or not, right after `before`."""
+        if compacted and batch.next <= self.end:
+            return  # It is held against what was committed, and what was before it may be gone.
         key = (batch.base, batch.epoch)
         known = self.lineage.get(key)
         previous = None if before is None else (before.base, before.epoch)
@@ -52,7 +55,7 @@ class Ledger:
             self.lineage[key] = (batch.next, batch.crc, batch.size, previous)
         elif known[:3] != (batch.next, batch.crc, batch.size):
             raise Violation("A5", f"{where} holds {batch}, and elsewhere that offset and epoch is another batch")
-        elif previous is not None and known[3] is not None and known[3] != previous:
+        elif not compacted and previous is not None and known[3] is not None and known[3] != previous:
             raise Violation(
                 "A5", f"{where} holds {batch} after {previous}, elsewhere it follows {known[3]} (offset, epoch)"
             )

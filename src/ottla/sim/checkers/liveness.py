@@ -12,6 +12,12 @@ from random import Random
 from ottla.model import TopicPartition
 from ottla.sim import view
 from ottla.sim.cluster import Cluster, Machine
+from ottla.sim.consumers import Consumer
+from ottla.sim.history import History, Outcome
+
+LAG_MAX_S = 10.0
+"""How far a consumer may trail the newest acknowledged write, where everybody can be reached: as long as an open
+transaction may hold its readers back until it is aborted, and a little longer."""
 
 
 def choose_core(cluster: Cluster, places: list[TopicPartition], min_isr: int, random: Random) -> list[Machine] | None:
@@ -88,3 +94,19 @@ def unmet(cluster: Cluster, core: list[Machine], places: list[TopicPartition]) -
             if hosted is None or hosted.log.log_end_offset < leader.log.high_watermark:
                 missing.append(f"L5: {place}: node {replica} does not have all that is committed")
     return missing
+
+
+def lagging(consumers: list[Consumer], history: History, now: float) -> list[str]:
+    """H11: what was acknowledged some time ago has been read by every consumer of its partition."""
+    acknowledged: dict[TopicPartition, int] = {}
+    for send in history.sends:
+        if send.outcome is Outcome.OK and send.acks == -1 and send.completed < now - LAG_MAX_S:
+            end = send.offset + len(send.values)
+            acknowledged[send.place] = max(acknowledged.get(send.place, 0), end)
+    return [
+        f"H11: {consumer.name} has read {place} up to {consumer.positions[place]}, and {end} was acknowledged "
+        f"{LAG_MAX_S:.0f} s ago"
+        for consumer in consumers
+        for place, end in acknowledged.items()
+        if consumer.positions[place] < end
+    ]

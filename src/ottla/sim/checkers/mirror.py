@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from ottla.errors import Malformed
 from ottla.log.log import Log
+from ottla.log.segment import Segment
 from ottla.records import read_header
 from ottla.sim.checkers.violation import Violation
-from ottla.sim.disk import FileNode, Volume
+from ottla.sim.volume import FileNode, Volume
 
 
 class Batch(NamedTuple):
@@ -33,17 +34,25 @@ class Batch(NamedTuple):
         """The same bytes, as far as a checksum can tell."""
         return self[:5] == other[:5]
 
+    def is_of(self, other: Batch) -> bool:
+        """The same offsets in the same epoch, of whatever is left of it."""
+        return self[:3] == other[:3]
+
     def __str__(self) -> str:
         return f"{self.base}..{self.next - 1} of epoch {self.epoch} (crc {self.crc:08x})"
 
 
 class Mirror:
     __slots__ = (
+        "_compacted",
+        "_cuts",
         "_damaged",
         "_file",
         "_position",
         "_segment",
+        "_shape",
         "batches",
+        "cleaned",
         "dropped",
         "end",
         "log",
@@ -53,9 +62,14 @@ class Mirror:
         "where",
     )
 
-    def __init__(self, log: Log, volume: Volume, where: str, *, damaged: bool = False) -> None:
-        """What cannot be read of a `damaged` log is passed over."""
+    def __init__(self, log: Log, volume: Volume, where: str, *, damaged: bool = False, compacted: bool = False) -> None:
+        """What cannot be read of a `damaged` log is passed over. Segments of a `compacted` one may be replaced."""
         self._damaged = damaged
+        self._compacted = compacted
+        self._shape: list[Segment] = []
+        self._cuts = log.cuts
+        self.cleaned: list[Batch] | None = None
+        """What there was before segments were replaced, if they were in the last update."""
         self.log = log
         self.volume = volume
         self.where = where
@@ -76,6 +90,12 @@ class Mirror:
         grew, or did not move."""
         log = self.log
         self.dropped = self._drop_gone() if log.log_start_offset != self.start else 0
+        self.cleaned = None
+        if self._compacted and self._is_replaced():
+            before_it = self.batches
+            self._rebuild()
+            self.cleaned = before_it
+            return None
         end, before = log.log_end_offset, self.end
         active = log._active
         if end < before or (active.base_offset == self._segment and active.size < self._position):
@@ -86,6 +106,13 @@ class Mirror:
                 return self._rebuild()
             self._read_all()
         return None
+
+    def _is_replaced(self) -> bool:
+        """Has compaction put other segments in the place of those that we know, on the disk as well?"""
+        log = self.log
+        if log._swap is not None or log.cuts != self._cuts:
+            return False
+        return any(known is not now for known, now in zip(self._shape, log._segments, strict=False))
 
     def _rebuild(self) -> int | None:
         """Read everything anew; the first offset that is not as it was, or None if all of it is still there."""
@@ -112,6 +139,9 @@ class Mirror:
                 break
             self._open(bases[at])
         self.end = self.log.log_end_offset
+        if self._compacted and self.log._swap is None:
+            self._shape = list(self.log._segments)
+        self._cuts = self.log.cuts
         if self.batches and self.batches[-1].next != self.end and not self._damaged:
             raise Violation("A22", f"{self.where} ends at {self.end}, but its last batch is {self.batches[-1]}")
 

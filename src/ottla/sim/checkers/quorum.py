@@ -12,8 +12,8 @@ from ottla.raft.voters import ReplicaKey
 from ottla.sim.checkers.mirror import is_durable
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine, Process
-from ottla.sim.disk import DirNode, FileNode
 from ottla.sim.view import DATA
+from ottla.sim.volume import DirNode, FileNode
 
 DIRECTORY = f"{DATA}/{METADATA_TOPIC}-0"
 QUORUM_STATE = f"{DIRECTORY}/{QUORUM_STATE_FILE}"

@@ -1,4 +1,4 @@
-"""Section A and E of the replicas of partitions, and of the metadata log, which is a log like any other.
+"""Section A of the replicas of partitions, and of the metadata log, which is a log like any other.
 
 Driven after every step with the machines that ran in it. For each of their logs a few numbers are compared with those
 of the last look; only what moved is looked into.
@@ -9,78 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.broker.hosted import HostedPartition
-from ottla.log import files
 from ottla.log.log import Log
 from ottla.metadata.images import PartitionImage
-from ottla.model import METADATA_TOPIC, NO_SEQUENCE, TopicPartition
-from ottla.records import crc_is_valid, read_header
+from ottla.model import METADATA_TOPIC, TopicPartition
 from ottla.sim import view
+from ottla.sim.checkers.compaction import CompactionChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Batch, Mirror, durable_end
+from ottla.sim.checkers.storage import (
+    Remains,
+    Watch,
+    check_checksums,
+    check_clean_close,
+    check_recovery,
+    check_recovery_point,
+    check_synced,
+    check_whole,
+)
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine, Process
 
 METADATA = TopicPartition(METADATA_TOPIC, 0)
 
 
-class Watch:
-    """One log of one process."""
-
-    __slots__ = (
-        "committed",
-        "end",
-        "high_watermark",
-        "hosted",
-        "leader",
-        "ledger",
-        "log",
-        "mirror",
-        "noted",
-        "place",
-        "recovery_point",
-        "start",
-        "where",
-    )
-
-    def __init__(
-        self,
-        place: TopicPartition,
-        log: Log,
-        hosted: HostedPartition | None,
-        ledger: Ledger,
-        mirror: Mirror,
-        where: str,
-    ) -> None:
-        self.place = place
-        self.log = log
-        self.hosted = hosted
-        self.ledger = ledger
-        self.mirror = mirror
-        self.where = where
-        self.end = self.start = self.high_watermark = self.recovery_point = -1
-        self.leader: object = None
-        self.committed = 0
-        """How many of the mirror's first batches were held against the ledger."""
-        self.noted = 0
-        """How many were noted in the lineage."""
-
-
-class Remains:
-    """What was known of a log when its process died."""
-
-    __slots__ = ("durable", "log_start", "mirror", "power", "recovery_point")
-
-    def __init__(self, watch: Watch, power: bool, durable: int) -> None:
-        self.mirror = list(watch.mirror.batches)
-        self.recovery_point = watch.log.recovery_point
-        self.log_start = watch.log.log_start_offset
-        self.power = power
-        self.durable = durable
-
-
 class ReplicaChecker:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, compaction: CompactionChecker) -> None:
         self._cluster = cluster
+        self._compaction = compaction
         self.ledgers: dict[tuple[str, int, bytes], Ledger] = {}
         self._watches: dict[Process, dict[Log, Watch]] = {}
         self._counts: dict[Process, int] = {}
@@ -154,16 +109,17 @@ class ReplicaChecker:
         if ledger is None:
             ledger = self.ledgers[key] = Ledger(str(place))
         where = f"{place} on {machine.name}"
-        watch = Watch(
-            place, log, hosted, ledger, Mirror(log, machine.volume, where, damaged=machine.id in self._damaged), where
-        )
+        compacted = hosted is not None and self._compaction.concerns(log)
+        damaged = machine.id in self._damaged
+        mirror = Mirror(log, machine.volume, where, damaged=damaged, compacted=compacted)
+        watch = Watch(place, log, hosted, ledger, mirror, where, compacted=compacted)
         watch.end = watch.mirror.end
         remains = self._remains.pop((machine.id, log.directory), None)
-        if machine.id in self._damaged:
+        if damaged:
             return watch
-        self._check_checksums(watch)
+        check_checksums(watch)
         if remains is not None:
-            self._check_recovery(machine, watch, remains)
+            check_recovery(machine, watch, remains, self._compaction)
         return watch
 
     def _look(self, machine: Machine, watch: Watch) -> None:
@@ -182,6 +138,10 @@ class ReplicaChecker:
             watch.noted = watch.committed = 0
             watch.end = end
             self.check_candidates(watch.place, watch.ledger)
+        elif mirror.cleaned is not None:
+            watch.noted = watch.committed = 0
+            if machine.id not in self._damaged:
+                self._compaction.on_cleaned(machine, watch.place, log, mirror.cleaned, mirror.batches)
         elif mirror.dropped:
             watch.noted = max(0, watch.noted - mirror.dropped)
             watch.committed = max(0, watch.committed - mirror.dropped)
@@ -200,7 +160,7 @@ class ReplicaChecker:
             self._commit(machine, watch)
         if log.recovery_point != watch.recovery_point:
             watch.recovery_point = log.recovery_point
-            self._check_recovery_point(machine, watch)
+            check_recovery_point(machine, watch)
 
     def _look_at_last_words(self, machine: Machine, watch: Watch) -> None:
         """The disk failed in the very step in which something was committed, and said so to a client."""
@@ -209,7 +169,9 @@ class ReplicaChecker:
             watch.high_watermark = watch.log.high_watermark
             watch.committed = max(0, watch.committed - watch.mirror.dropped)
             for batch in watch.mirror.batches[watch.committed :]:
-                if batch.next <= watch.high_watermark and watch.ledger.commit(batch, watch.where):
+                if batch.next <= watch.high_watermark and watch.ledger.commit(
+                    batch, watch.where, compacted=watch.compacted
+                ):
                     self.on_committed(watch.place, batch)
 
     def _note(self, watch: Watch) -> None:
@@ -217,7 +179,7 @@ class ReplicaChecker:
         at = watch.noted
         before = batches[at - 1] if at else None
         for batch in batches[at:]:
-            ledger.note(batch, before, watch.where)
+            ledger.note(batch, before, watch.where, compacted=watch.compacted)
             before = batch
         watch.noted = len(batches)
 
@@ -227,7 +189,7 @@ class ReplicaChecker:
         at = watch.committed
         true_end = ledger.end
         while at < len(batches) and batches[at].next <= high_watermark:
-            if ledger.commit(batches[at], watch.where):
+            if ledger.commit(batches[at], watch.where, compacted=watch.compacted):
                 self.on_committed(watch.place, batches[at])
             at += 1
         watch.committed = at
@@ -258,20 +220,9 @@ class ReplicaChecker:
                 f"{watch.where} moved the high watermark to {watch.high_watermark} with {sorted(leader.isr)} in "
                 f"sync, where {leader.effective_min_isr} are needed",
             )
-        if watch.log.config.flush_messages == 1:
-            self._check_synced(machine, watch, before)
+        if watch.log.config.flush_messages == 1 and machine.id not in self._damaged:
+            check_synced(machine, watch, before)
         self.check_candidates(watch.place, watch.ledger)
-
-    def _check_synced(self, machine: Machine, watch: Watch, before: int) -> None:
-        """E2, of what flush.messages=1 promises: what counts as committed here is on the disk here."""
-        batches = watch.mirror.batches[watch.mirror.index_of(before) : watch.committed]
-        durable = durable_end(machine.volume, batches)
-        if batches and durable < batches[-1].next and machine.id not in self._damaged:
-            raise Violation(
-                "E2",
-                f"{watch.where} has flush.messages=1 and moved the high watermark to {watch.high_watermark}, and after "
-                f"a power loss the log would end at {durable}",
-            )
 
     def _on_leadership(self, machine: Machine, watch: Watch) -> None:
         """A1, as a leader begins."""
@@ -292,8 +243,12 @@ class ReplicaChecker:
                 "A1",
                 f"{watch.where} leads in epoch {epoch} with a log that ends at {watch.end}; {ledger.end} is committed",
             )
-        missing = ledger.first_missing(watch.mirror.batches, watch.start)
-        if missing is not None and machine.id not in self._damaged:
+        if machine.id in self._damaged:
+            return
+        if watch.compacted:
+            self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
+        missing = ledger.first_missing(watch.mirror.batches, max(watch.start, watch.untouched))
+        if missing is not None:
             raise Violation("A1", f"{watch.where} leads in epoch {epoch} without {missing}, which is committed")
 
     def check_candidates(self, place: TopicPartition, ledger: Ledger) -> None:
@@ -351,19 +306,6 @@ class ReplicaChecker:
 
     # Storage.
 
-    def _check_recovery_point(self, machine: Machine, watch: Watch) -> None:
-        """E3: below the recovery point everything would survive a power loss."""
-        batches = watch.mirror.batches
-        point = watch.recovery_point
-        first = watch.mirror.index_of(max(0, point - 200))
-        below = [batch for batch in batches[first:] if batch.next <= point]
-        if below and durable_end(machine.volume, below) < below[-1].next:
-            raise Violation(
-                "E3",
-                f"{watch.where} has the recovery point {point}, but after a power loss the log would end at "
-                f"{durable_end(machine.volume, below)}",
-            )
-
     def on_death(self, machine: Machine, process: Process, *, power: bool) -> None:
         """The process is gone; its objects are as they were at that moment."""
         watches = self._watches.pop(process, None)
@@ -372,12 +314,12 @@ class ReplicaChecker:
         for watch in (watches or {}).values():
             if not self._is_current(process, watch):
                 continue
-            if process.clean:
-                self._check_clean_close(machine, watch)
-            elif not watch.log.offline:
-                watch.mirror.update()
-            else:
+            if watch.log.offline and not process.clean:
                 continue
+            if not process.clean or watch.compacted:
+                watch.mirror.update()
+            if process.clean and machine.id not in self._damaged:
+                check_clean_close(machine, watch)
             durable = durable_end(machine.volume, watch.mirror.batches)
             self._remains[machine.id, watch.log.directory] = Remains(watch, power, durable)
 
@@ -385,34 +327,6 @@ class ReplicaChecker:
         """Is it still the node's log, or was that deleted, or moved away and back?"""
         logs = process.node._logs
         return watch.log is logs.logs.get(watch.place) or watch.log is logs.metadata_log
-
-    def _check_clean_close(self, machine: Machine, watch: Watch) -> None:
-        """E5: the marker of a clean shutdown says that everything is on the disk."""
-        directory = watch.log.directory.rpartition("/")[0]
-        if machine.id in self._damaged or machine.volume.find(f"{directory}/{files.CLEAN_SHUTDOWN}") is None:
-            return
-        batches = watch.mirror.batches
-        if batches and durable_end(machine.volume, batches) < batches[-1].next:
-            raise Violation("E5", f"{watch.where} was closed cleanly, and would lose records with the power")
-
-    def _check_recovery(self, machine: Machine, watch: Watch, remains: Remains) -> None:
-        """E1 and E2: the recovered log is a prefix of what was written, and nothing that was synced is missing."""
-        if watch.start != remains.log_start:
-            return
-        old, new = remains.mirror, watch.mirror.batches
-        for before, after in zip(old, new, strict=False):
-            if not before.same(after):
-                raise Violation("E1", f"{watch.where} held {before} and after recovery holds {after}")
-        if remains.power:
-            least = max(remains.durable, remains.recovery_point if remains.durable >= 0 else -1)
-            if watch.end < least:
-                raise Violation(
-                    "E2", f"{watch.where} ends at {watch.end} after a power loss, though {least} was synced"
-                )
-        elif old and watch.end < old[-1].next:
-            raise Violation(
-                "E1", f"{watch.where} ends at {watch.end} after its process died, though {old[-1].next} was written"
-            )
 
     def forgive(self, machine: Machine, *, damaged: bool) -> None:
         """The disk was spoiled on purpose: recovery owes nothing, until the next death or, if it is `damaged`, until
@@ -433,36 +347,6 @@ class ReplicaChecker:
             for watch in watches.values():
                 if not watch.log.offline and machine.id not in self._damaged and self._is_current(process, watch):
                     self._look(machine, watch)
-                    self._check_whole(watch)
-
-    def _check_checksums(self, watch: Watch) -> None:
-        for batch in watch.mirror.batches:
-            if not crc_is_valid(batch.file.content, batch.position, batch.size):
-                raise Violation("E1", f"{watch.where}: {batch} does not have the checksum that it claims")
-
-    def _check_whole(self, watch: Watch) -> None:
-        """E1 and E7, of every batch."""
-        self._check_checksums(watch)
-        epochs: list[tuple[int, int]] = []
-        producers: dict[int, tuple[int, int]] = {}
-        for batch in watch.mirror.batches:
-            if batch.producer_id >= 0:
-                header = read_header(batch.file.content, batch.position)
-                if not header.is_control:
-                    producers[batch.producer_id] = (header.producer_epoch, header.last_sequence)
-                elif header.producer_epoch != producers.get(batch.producer_id, (-1, -1))[0]:
-                    producers[batch.producer_id] = (header.producer_epoch, NO_SEQUENCE)
-            if not epochs or batch.epoch > epochs[-1][0]:
-                epochs.append((batch.epoch, batch.base))
-        known = [(epoch, start) for epoch, start in watch.log.epochs.entries if start < watch.end]
-        if [epoch for epoch, _ in known] != [epoch for epoch, _ in epochs] or known[1:] != epochs[1:]:
-            raise Violation("E7", f"{watch.where}: the epochs are {epochs}, and the cache says {known}")
-        states = watch.log.producers.entries
-        for producer, expected in producers.items():
-            entry = states.get(producer)
-            if entry is not None and (entry.epoch, entry.last_sequence) != expected:
-                raise Violation(
-                    "D2",
-                    f"{watch.where}: producer {producer} wrote (epoch, sequence) {expected} last, and the table says "
-                    f"{(entry.epoch, entry.last_sequence)}",
-                )
+                    check_whole(watch)
+                    if watch.compacted:
+                        self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.high_watermark)

@@ -144,9 +144,11 @@ class PartitionShadow:
 
 
 class TransactionChecker:
-    def __init__(self, cluster: Cluster, history: History) -> None:
+    def __init__(self, cluster: Cluster, history: History, kept: History) -> None:
+        """`kept` is the history of compacted partitions, in which not all stays that was committed."""
         self._cluster = cluster
         self._history = history
+        self._kept = kept
         self.shadows: dict[TopicPartition, PartitionShadow] = {}
         self.transactions: dict[str, Transaction] = {}
         """By transactional id, as the committed records have them."""
@@ -298,7 +300,7 @@ class TransactionChecker:
         shadow = self.shadows.get(poll.place)
         if shadow is None or not poll.read_committed:
             return
-        if poll.next > shadow.last_stable_offset:
+        if poll.next > max(poll.position, shadow.last_stable_offset):
             raise Violation(
                 "D5",
                 f"{poll.client} read {poll.place} up to {poll.next}, where {shadow.last_stable_offset} is the last "
@@ -335,7 +337,7 @@ class TransactionChecker:
             if shadow is not None and shadow.open:
                 raise Violation("L10", f"{place} has open transactions for ever: {shadow.open}")
             visible = {read.value for read in reads}
-            for poll in self._history.polls:
+            for poll in (*self._history.polls, *self._history.inner):
                 if poll.read_committed and poll.place == place:
                     for read in poll.reads:
                         if read.value not in visible:
@@ -360,7 +362,10 @@ class TransactionChecker:
         """D17 and D20: what is handed out rises, and is one's own."""
         owners: dict[int, str] = {}
         by_id: dict[str, list[tuple[float, float, int, int]]] = {}
-        for name, producer_id, producer_epoch, invoked, completed in self._history.identities:
+        for name, producer_id, producer_epoch, invoked, completed in (
+            *self._history.identities,
+            *self._kept.identities,
+        ):
             owner = owners.setdefault(producer_id, name)
             if owner != name:
                 raise Violation("D20", f"producer id {producer_id} was given to {owner} and to {name}")

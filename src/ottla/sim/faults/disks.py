@@ -10,10 +10,11 @@ from ottla.model import METADATA_TOPIC
 from ottla.records import HEADER_SIZE, read_header
 from ottla.sim import view
 from ottla.sim.cluster import Machine
-from ottla.sim.disk import FileNode, SimDisk
+from ottla.sim.disk import SimDisk
 from ottla.sim.faults import operations
 from ottla.sim.faults.schedule import Faults, downtime
 from ottla.sim.view import DATA
+from ottla.sim.volume import FileNode
 
 
 def disk_error(operation: str) -> Callable[[Faults, Random], bool]:

@@ -1,0 +1,159 @@
+"""`ottla pipeline`: runs pipelines on Spark, shows what they do, and stops them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ottla.errors import StartupError
+
+if TYPE_CHECKING:
+    from ottla.spark.pipelines.definition import Pipeline
+    from ottla.spark.pipelines.home import Status
+
+PATIENCE_S = 60.0
+"""How long `stop` waits for the batch at hand."""
+
+
+def run_file(path: Path, *, root: Path, once: bool, interval_s: float) -> None:
+    """Exits with status 1 and a sentence when the pipeline fails."""
+    _need_spark()
+    from ottla.spark.pipelines.definition import PipelineError, load
+
+    try:
+        pipeline = load(path)
+    except PipelineError as error:
+        raise StartupError(str(error)) from error
+    run(pipeline, root=root, once=once, interval_s=interval_s)
+
+
+def run_table(
+    *,
+    topic: str,
+    location: Path,
+    format: str,
+    by: str,
+    back: bool,
+    bootstrap: str,
+    name: str | None,
+    root: Path,
+    once: bool,
+    interval_s: float,
+) -> None:
+    _need_spark()
+    from ottla.spark.pipelines.definition import PipelineError
+    from ottla.spark.pipelines.table_pipeline import table_to_topic, topic_to_table
+
+    try:
+        if back:
+            made = table_to_topic(bootstrap=bootstrap, topic=topic, location=location, format=format, name=name)
+        else:
+            made = topic_to_table(bootstrap=bootstrap, topic=topic, location=location, format=format, by=by, name=name)
+    except PipelineError as error:
+        raise StartupError(str(error)) from error
+    run(made, root=root, once=once, interval_s=interval_s)
+
+
+def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float) -> None:
+    from ottla.spark.pipelines.definition import PipelineError
+    from ottla.spark.pipelines.home import Home
+    from ottla.spark.pipelines.runner import run_pipeline
+
+    home = Home(root / pipeline.name)
+    with Display(pipeline.name) as display:
+        try:
+            status = run_pipeline(pipeline, home, once=once, interval_s=interval_s, tell=display.show)
+        except PipelineError as error:
+            raise StartupError(str(error)) from error
+    Console().print(f"{pipeline.name}: {status.state.value}, {status.rows:,} rows read.", highlight=False)
+
+
+def show_status(name: str | None, *, root: Path) -> None:
+    _need_spark()
+    from ottla.spark.pipelines.definition import PipelineError
+    from ottla.spark.pipelines.home import Home, homes
+
+    try:
+        wanted = homes(root) if name is None else [Home(root / name)]
+        rows = [(home, home.read_status()) for home in wanted]
+    except PipelineError as error:
+        raise StartupError(str(error)) from error
+    if not rows:
+        raise StartupError(f"No pipeline has run under {root}: start one with `ottla pipeline run FILE`.")
+    table = Table("pipeline", "state", "batch", "rows", "rows/s", "lag", "last word")
+    for home, status in rows:
+        ago = f"{max(0.0, time.time() - status.at):.0f} s ago"
+        table.add_row(
+            home.name,
+            status.state.value,
+            str(status.batch) if status.batch >= 0 else "–",
+            f"{status.rows:,}",
+            f"{status.rows_per_second:,.0f}",
+            f"{status.lag_in_all:,}",
+            status.error or ago,
+        )
+    Console().print(table)
+
+
+def stop(name: str, *, root: Path) -> None:
+    """Asks the runner to stop, and waits until it has."""
+    _need_spark()
+    from ottla.spark.pipelines.home import Home
+
+    home = Home(root / name)
+    runner = home.runner()
+    if runner is None:
+        raise StartupError(f"{name} does not run: `ottla pipeline status` shows what does.")
+    os.kill(runner, signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE_S
+    while home.runner() == runner:
+        if time.monotonic() > deadline:
+            raise StartupError(f"{name} (process {runner}) has not stopped within {PATIENCE_S:.0f} s: try again.")
+        time.sleep(0.1)
+    Console().print(f"{name} has stopped.", highlight=False)
+
+
+class Display:
+    """One line that says how far the pipeline is: in place on a terminal, one after another elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._console = Console(stderr=True, highlight=False)
+        self._live = Live(Text(f"{name}: starting Spark …"), console=self._console, transient=True)
+
+    def __enter__(self) -> Display:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, status: Status) -> None:
+        said = (
+            f"{self._name}: {status.state.value}"
+            if status.batch < 0
+            else f"{self._name}: batch {status.batch}, {status.rows:,} rows, {status.rows_per_second:,.0f} rows/s, "
+            f"lag {status.lag_in_all:,}"
+        )
+        if self._console.is_terminal:
+            self._live.update(Text(said))
+        else:
+            self._console.print(said)
+
+
+def _need_spark() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("pyspark") is None:
+        raise StartupError('Pipelines run on Spark: pip install "ottla[spark]".')
+    sys.path.insert(0, os.getcwd())

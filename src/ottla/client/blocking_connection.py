@@ -1,0 +1,161 @@
+"""One connection to a broker for programs that wait: greeting, authentication, requests and their answers in order.
+
+Drives `Conversation` over a `BlockingStream`. A request may be sent before earlier ones are answered (`send`), and is
+waited for later (`receive`): the broker works while the caller does something else. Whatever goes wrong on the way is
+`PeerLost`, after which the connection is closed: the broker may have acted on what was unanswered.
+
+`blocking` has many of these and knows the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ottla.client.conversation import Answer, Conversation, Send
+from ottla.client.peer import PeerLost
+from ottla.client.sasl import Credentials, sasl_client
+from ottla.client.settings import ClientSettings
+from ottla.errors import ErrorCode, KafkaError, Malformed
+from ottla.runtime.blocking import BlockingStream, monotonic_s, nonce
+from ottla.wire.message import Message
+
+if TYPE_CHECKING:
+    import ssl
+
+_REAUTHENTICATE_AT = 0.85
+"""The part of a session's life (KIP-368) after which a connection is rather opened anew."""
+
+
+class BlockingConnection:
+    """Open from its making on. Raises `PeerLost`, or `KafkaError` where the broker refuses the credentials."""
+
+    def __init__(self, settings: ClientSettings, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self.host, self.port = host, port
+        self._settings = settings
+        self._conversation: Conversation[int] = Conversation(settings.client_id)
+        self._answers: dict[int, Message] = {}
+        self._next_token = 0
+        self._used_at_s = monotonic_s()
+        self._expires_at_s = float("inf")
+        self.is_closed = False
+        deadline_s = self._used_at_s + settings.connect_timeout_ms / 1000
+        self._stream = _connect(host, port, settings.connect_timeout_ms / 1000, tls)
+        self._write(self._conversation.hello(), deadline_s)
+        while not self._conversation.is_open:
+            self._hear(deadline_s)
+        if settings.sasl is not None:
+            self._authenticate(settings.sasl, deadline_s)
+
+    def send(self, request: Message, response: type[Message], *, timeout_ms: int, max_version: int = 1000) -> int:
+        """Sends; what it returns is for `receive`. Raises `KafkaError` (UNSUPPORTED_VERSION), then nothing was sent."""
+        return self._ask(request, response, monotonic_s() + timeout_ms / 1000, max_version)
+
+    def receive(self, token: int, *, timeout_ms: int) -> Message:
+        """The answer to what was sent with `token`; answers to earlier requests are kept until they are asked for."""
+        return self._wait(token, monotonic_s() + timeout_ms / 1000)
+
+    def version_of(self, request: Message, max_version: int = 1000) -> int:
+        return self._conversation.version_of(request, max_version)
+
+    @property
+    def is_usable(self) -> bool:
+        """May something be asked here? Not if the connection ended, or was idle or authenticated for too long."""
+        if self.is_closed:
+            return False
+        if self._conversation.unanswered:
+            return True
+        now_s = monotonic_s()
+        fresh = now_s < self._expires_at_s and now_s - self._used_at_s < self._settings.idle_ms_max / 1000
+        return fresh and self._stream.is_quiet()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._stream.close()
+
+    def _ask(self, request: Message, response: type[Message], deadline_s: float, max_version: int = 1000) -> int:
+        token = self._next_token
+        data = self._conversation.ask(request, response, token, max_version=max_version)
+        self._next_token += 1
+        self._write(data, deadline_s)
+        return token
+
+    def _wait(self, token: int, deadline_s: float) -> Message:
+        while token not in self._answers:
+            if self.is_closed:
+                raise PeerLost(ErrorCode.NETWORK_EXCEPTION, f"{self.host}:{self.port} was lost before it answered")
+            self._hear(deadline_s)
+        return self._answers.pop(token)
+
+    def _write(self, data: bytes, deadline_s: float) -> None:
+        try:
+            self._stream.write(data, deadline_s - monotonic_s())
+        except OSError as error:
+            raise self._ended(error) from error
+        self._used_at_s = monotonic_s()
+
+    def _hear(self, deadline_s: float) -> None:
+        try:
+            size = self._stream.read_into(self._conversation.get_buffer(), deadline_s - monotonic_s())
+            if not size:
+                raise self._lost("hung up")
+            heard = self._conversation.on_received(size)
+        except OSError as error:
+            raise self._ended(error) from error
+        except Malformed as error:
+            raise self._lost(f"does not speak the protocol: {error}") from error
+        for each in heard:
+            if isinstance(each, Answer):
+                self._answers[each.token] = each.response
+            elif isinstance(each, Send):
+                self._write(each.data, deadline_s)
+
+    def _authenticate(self, credentials: Credentials, deadline_s: float) -> None:
+        from ottla.wire.messages.sasl_authenticate_request import SaslAuthenticateRequest
+        from ottla.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
+        from ottla.wire.messages.sasl_handshake_request import SaslHandshakeRequest
+        from ottla.wire.messages.sasl_handshake_response import SaslHandshakeResponse
+
+        try:
+            machine = sasl_client(credentials, nonce())
+            token = self._ask(SaslHandshakeRequest(mechanism=machine.mechanism), SaslHandshakeResponse, deadline_s)
+            handshake = cast(SaslHandshakeResponse, self._wait(token, deadline_s))
+            if handshake.error_code:
+                offered = ", ".join(handshake.mechanisms)
+                message = f"{self.host}:{self.port} does not offer {machine.mechanism}, but {offered}."
+                raise KafkaError(ErrorCode(handshake.error_code), message)
+            said: bytes | None = machine.first()
+            while said is not None:
+                token = self._ask(SaslAuthenticateRequest(auth_bytes=said), SaslAuthenticateResponse, deadline_s)
+                answer = cast(SaslAuthenticateResponse, self._wait(token, deadline_s))
+                if answer.error_code:
+                    raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
+                said = machine.on_challenge(bytes(answer.auth_bytes))
+                if answer.session_lifetime_ms:
+                    self._expires_at_s = monotonic_s() + answer.session_lifetime_ms / 1000 * _REAUTHENTICATE_AT
+        except KafkaError:
+            self.close()
+            raise
+
+    def _ended(self, error: OSError) -> PeerLost:
+        if isinstance(error, TimeoutError):
+            return self._lost("did not answer in time", ErrorCode.REQUEST_TIMED_OUT)
+        return self._lost(f"was lost ({_reason(error)})")
+
+    def _lost(self, reason: str, code: ErrorCode = ErrorCode.NETWORK_EXCEPTION) -> PeerLost:
+        self.close()
+        return PeerLost(code, f"{self.host}:{self.port} {reason}")
+
+
+def _connect(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None) -> BlockingStream:
+    try:
+        return BlockingStream(host, port, timeout_s=timeout_s, tls=tls)
+    except (OSError, ValueError, OverflowError) as error:
+        if tls is not None and type(error).__module__ == "ssl":
+            # Like wrong credentials: trying again does not help.
+            message = f"The TLS handshake with {host}:{port} failed: {_reason(error)}."
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from error
+        raise PeerLost(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port} cannot be reached ({_reason(error)})") from error
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__

@@ -1,0 +1,195 @@
+"""Which partition a record goes to: Java's choice by the key's bytes, taking turns, or a function of the user's.
+
+`murmur2` is what Apache Kafka's Java clients do by default, and librdkafka's under the name `murmur2_random`: the key's
+hash decides, so that whoever writes a key, by whichever client, writes it to the same partition. Records without a key
+go to any partition, a stretch of them to one and the next stretch to the next.
+
+A partitioner works on whole columns (`ByteStrings`, as Arrow lays them out) with numpy, which is loaded on use; tools
+that send record by record ask `partition_of_key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MURMUR2 = "murmur2"
+ROUNDROBIN = "roundrobin"
+LIBRDKAFKA_MURMUR2 = "murmur2_random"
+"""What librdkafka calls Java's partitioner; its own default is another."""
+
+STRETCH_ROWS = 512
+"""Records without a key that go to one partition before the next has its turn: enough to be worth a batch, few enough
+to spread a small micro-batch."""
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+class ByteStrings(NamedTuple):
+    """A column of byte strings: row r is `data[offsets[r]:offsets[r + 1]]`, or nothing where `valid[r]` is false."""
+
+    offsets: NDArray[np.int32]
+    data: NDArray[np.uint8]
+    valid: NDArray[np.bool_] | None
+    """None if every row has one."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def row(self, index: int) -> bytes | None:
+        if self.valid is not None and not self.valid[index]:
+            return None
+        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
+
+
+class Partitioner(Protocol):
+    """Chooses for the rows of one task, call after call, among partitions 0 to `count` - 1 of one topic."""
+
+    def __call__(self, topic: str, keys: ByteStrings | None, rows: int, count: int) -> NDArray[np.int64]:
+        """The partition of each of the `rows`; `keys` is None if no row has one."""
+        ...
+
+
+def murmur2(data: bytes) -> int:
+    """Java's murmur2 of a key, as an unsigned number of 32 bits."""
+    length = len(data)
+    value = _SEED ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        word = (word ^ word >> 24) * _M & _MASK
+        value = value * _M & _MASK ^ word
+    if length > whole:
+        value = (value ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    value = (value ^ value >> 13) * _M & _MASK
+    return value ^ value >> 15
+
+
+def partition_of_key(key: bytes, count: int) -> int:
+    """Where Java's producer sends a record with this key, in a topic of `count` partitions."""
+    return (murmur2(key) & 0x7FFFFFFF) % count
+
+
+def murmur2_column(keys: ByteStrings) -> NDArray[np.uint32]:
+    """`murmur2` of every row, all rows word by word in step. What stands for a row without a key means nothing."""
+    import numpy as np
+
+    multiplier = np.uint32(_M)
+    starts = keys.offsets[:-1].astype(np.int64)
+    lengths = keys.offsets[1:] - keys.offsets[:-1]
+    value = np.uint32(_SEED) ^ lengths.astype(np.uint32)
+    words = lengths >> 2
+    # The longest first, so that those which still have words are always the first few.
+    order = np.argsort(-words, kind="stable")
+    remaining = len(order) - np.searchsorted(np.sort(words), np.arange(int(words.max(initial=0))), side="right")
+    for step, active in enumerate(remaining.tolist()):
+        rows = order[:active]
+        at = starts[rows] + 4 * step
+        word = _byte(keys.data, at) | _byte(keys.data, at + 1) << np.uint32(8)
+        word |= _byte(keys.data, at + 2) << np.uint32(16) | _byte(keys.data, at + 3) << np.uint32(24)
+        word *= multiplier
+        word ^= word >> np.uint32(24)
+        word *= multiplier
+        value[rows] = value[rows] * multiplier ^ word
+    tails = lengths & 3
+    for missing, shift in ((3, 16), (2, 8), (1, 0)):
+        rows = np.flatnonzero(tails >= missing)
+        at = starts[rows] + (lengths[rows] & ~3) + (missing - 1)
+        value[rows] ^= _byte(keys.data, at) << np.uint32(shift)
+    rows = np.flatnonzero(tails)
+    value[rows] *= multiplier
+    value ^= value >> np.uint32(13)
+    value *= multiplier
+    value ^= value >> np.uint32(15)
+    return value
+
+
+def _byte(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
+    import numpy as np
+
+    return data[at].astype(np.uint32)
+
+
+class Murmur2:
+    """Java's choice. `turn` says with which partition the records without a key begin, so that tasks differ."""
+
+    def __init__(self, turn: int = 0) -> None:
+        self._turn = RoundRobin(turn, STRETCH_ROWS)
+
+    def __call__(self, topic: str, keys: ByteStrings | None, rows: int, count: int) -> NDArray[np.int64]:
+        import numpy as np
+
+        if keys is None:
+            return self._turn(topic, None, rows, count)
+        chosen = (murmur2_column(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
+        if keys.valid is not None:
+            without = np.flatnonzero(~keys.valid)
+            if len(without):
+                chosen[without] = self._turn(topic, None, len(without), count)
+        return chosen
+
+
+class RoundRobin:
+    """All partitions in turn, `stretch` records each, whatever their keys."""
+
+    def __init__(self, turn: int = 0, stretch: int = 1) -> None:
+        self._begin = turn
+        self._stretch = stretch
+        self._next: dict[str, int] = {}
+
+    def __call__(self, topic: str, keys: ByteStrings | None, rows: int, count: int) -> NDArray[np.int64]:
+        import numpy as np
+
+        first = self._next.get(topic, self._begin * self._stretch)
+        self._next[topic] = (first + rows) % (count * self._stretch)
+        return (np.arange(first, first + rows, dtype=np.int64) // self._stretch) % count
+
+
+class ByFunction:
+    """A function of the user's: `function(key, topic, partition_count)`, with the key as bytes or None."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._function = _loaded(name)
+
+    def __call__(self, topic: str, keys: ByteStrings | None, rows: int, count: int) -> NDArray[np.int64]:
+        import numpy as np
+
+        function = self._function
+        chosen = [function(None if keys is None else keys.row(row), topic, count) for row in range(rows)]
+        for partition in chosen:
+            if not isinstance(partition, int) or not 0 <= partition < count:
+                raise ValueError(
+                    f"The partitioner {self._name} chose {partition!r} for a topic of {count} partitions: it must "
+                    f"return a number from 0 to {count - 1}."
+                )
+        return np.array(chosen, dtype=np.int64)
+
+
+def partitioner(name: str, turn: int = 0) -> Partitioner:
+    """The partitioner of that name: `murmur2`, `roundrobin` or `module:function`. Raises `ValueError`."""
+    if name == MURMUR2:
+        return Murmur2(turn)
+    if name == ROUNDROBIN:
+        return RoundRobin(turn)
+    return ByFunction(name)
+
+
+def _loaded(name: str) -> Callable[[bytes | None, str, int], object]:
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise ValueError(f"There is no partitioner {name!r}: choose {MURMUR2}, {ROUNDROBIN} or module:function.")
+    try:
+        found: object = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"The partitioner {name} cannot be loaded ({error}): it must be importable here.") from error
+    if not callable(found):
+        raise ValueError(f"The partitioner {name} is no function.")
+    return found

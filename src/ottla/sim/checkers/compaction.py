@@ -1,0 +1,202 @@
+"""E9 to E13: what compaction may take out of a log, and what it must leave.
+
+Of every compacted partition the records are kept as they were committed, by which nodes have no part in it. Whenever a
+replica's segments were replaced, and when it was started again, what is gone must be allowed to be gone: a later value
+of its key is committed, its transaction was aborted, or it is a tombstone whose horizon has passed. What is still there
+is what was written, at its offset, and a marker stays as long as anything of its transaction does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.log.log import Log
+from ottla.model import TopicPartition
+from ottla.records import iterate, read_end_txn_marker, read_header
+from ottla.sim.checkers.mirror import Batch
+from ottla.sim.checkers.violation import Violation
+from ottla.sim.cluster import Cluster, Machine
+
+PASS_MAX_MS = 60_000
+"""Longer than this no pass takes, whatever pauses it."""
+
+
+class Original(NamedTuple):
+    """A record as it was committed."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+class _Held(NamedTuple):
+    """A record where it lies now."""
+
+    record: Original
+    horizon_ms: int | None
+    """Of its batch, when tombstones in it may go."""
+
+
+class _Partition:
+    def __init__(self) -> None:
+        self.originals: dict[int, Original] = {}
+        self.latest: dict[bytes, int] = {}
+        """Where each key was last written, by anybody whose write counts."""
+        self.open: dict[int, list[int]] = {}
+        """Producer id → offsets of its open transaction."""
+        self.marker_of: dict[int, int] = {}
+        """Offset of a record in a transaction → offset of its marker."""
+        self.aborted: set[int] = set()
+        self.end = 0
+
+    def write(self, offset: int, record: Original) -> None:
+        if record.key is not None:
+            self.latest[record.key] = max(self.latest.get(record.key, -1), offset)
+
+
+class CompactionChecker:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._enabled = cluster.brokers[0].config.get_bool("log.cleaner.enable")
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self.cleaned = 0
+        """How often segments were seen to be replaced."""
+        self.removed = 0
+
+    def concerns(self, log: Log) -> bool:
+        return self._enabled and log.config.compact
+
+    # What became committed.
+
+    def on_committed(self, place: TopicPartition, batch: Batch) -> None:
+        if not self._enabled:
+            return
+        partition = self._partitions.get(place)
+        if partition is None:
+            partition = self._partitions[place] = _Partition()
+        content = batch.file.content
+        header = read_header(content, batch.position)
+        partition.end = header.next_offset
+        with memoryview(content) as everything, everything[batch.position : batch.position + batch.size] as data:
+            for record in iterate(data):
+                if header.is_control:
+                    marker = read_end_txn_marker(record)
+                    if marker is not None:
+                        self._on_marker(partition, header.producer_id, record.offset, marker.commit)
+                    continue
+                original = Original(_bytes(record.key), _bytes(record.value))
+                partition.originals[record.offset] = original
+                if header.is_transactional:
+                    partition.open.setdefault(header.producer_id, []).append(record.offset)
+                else:
+                    partition.write(record.offset, original)
+
+    def _on_marker(self, partition: _Partition, producer_id: int, marker: int, commit: bool) -> None:
+        for offset in partition.open.pop(producer_id, ()):
+            partition.marker_of[offset] = marker
+            if commit:
+                partition.write(offset, partition.originals[offset])
+            else:
+                partition.aborted.add(offset)
+
+    # What became of it.
+
+    def on_cleaned(
+        self, machine: Machine, place: TopicPartition, log: Log, before: list[Batch], after: list[Batch]
+    ) -> None:
+        """Segments of a running log were replaced."""
+        self.cleaned += 1
+        partition = self._partitions.get(place, _Partition())
+        where = f"{place} on {machine.name}"
+        held, had = _records(after), _records(before)
+        self._check_gone(machine, partition, where, had, held, log.log_end_offset)
+        self._check_horizons(machine, log, where, had, held)
+        self.check_held(machine, place, after, log.high_watermark)
+
+    def on_recovered(
+        self, machine: Machine, place: TopicPartition, log: Log, before: list[Batch], after: list[Batch]
+    ) -> None:
+        """E9: a process died, perhaps in the middle of that, and the next one has started."""
+        partition = self._partitions.get(place, _Partition())
+        where = f"{place} on {machine.name} after its restart"
+        self._check_gone(machine, partition, where, _records(before), _records(after), log.log_end_offset)
+        self.check_held(machine, place, after, log.high_watermark)
+
+    def check_held(self, machine: Machine, place: TopicPartition, batches: list[Batch], end: int) -> None:
+        """E10 and E13 of what one replica has before `end`: its high watermark, or more if it is to lead."""
+        partition = self._partitions.get(place)
+        if partition is None:
+            return
+        where = f"{place} on {machine.name}"
+        held = _records(batches)
+        bases = {batch.base for batch in batches}
+        for offset, (record, _) in held.items():
+            if offset >= min(end, partition.end):
+                break
+            original = partition.originals.get(offset)
+            if record != original:
+                raise Violation("E10", f"{where} holds {record} at {offset}, where {original} was committed")
+            marker = partition.marker_of.get(offset)
+            if marker is not None and marker < end and marker not in bases:
+                raise Violation("E13", f"{where} holds {record} at {offset}, and not the marker at {marker}")
+        for key, offset in partition.latest.items():
+            if offset < end and offset not in held and partition.originals[offset].value is not None:
+                raise Violation("E10", f"{where} does not have the last value of {key!r}, which is at {offset}")
+
+    def _check_gone(
+        self,
+        machine: Machine,
+        partition: _Partition,
+        where: str,
+        had: dict[int, _Held],
+        held: dict[int, _Held],
+        end: int,
+    ) -> None:
+        now_ms = machine.clock.highest_wall_ms
+        for offset, (record, horizon_ms) in had.items():
+            if offset in held or offset >= end:
+                continue
+            if offset >= partition.end:
+                raise Violation("E12", f"{where} lost {record} at {offset}, and only {partition.end} is committed")
+            self.removed += 1
+            superseded = record.key is not None and partition.latest.get(record.key, -1) > offset
+            if superseded or offset in partition.aborted:
+                continue
+            if record.value is not None:
+                raise Violation("E10", f"{where} lost {record} at {offset}, and nothing later took its place")
+            if horizon_ms is None or horizon_ms > now_ms:
+                raise Violation(
+                    "E11", f"{where} lost the tombstone {record} at {offset} before its time ({horizon_ms}, {now_ms})"
+                )
+
+    def _check_horizons(
+        self, machine: Machine, log: Log, where: str, had: dict[int, _Held], held: dict[int, _Held]
+    ) -> None:
+        """E11: the first pass that could remove a tombstone gives it as long as is promised."""
+        if machine.clock.steps:
+            return  # By whose time?
+        least_ms = machine.clock.wall_ms() - PASS_MAX_MS + log.config.delete_retention_ms
+        for offset, (record, horizon_ms) in held.items():
+            before = had.get(offset)
+            is_new = before is None or before.horizon_ms is None
+            if horizon_ms is not None and is_new and record.value is None and horizon_ms < least_ms:
+                raise Violation("E11", f"{where} lets the tombstone {record} at {offset} go at {horizon_ms}")
+
+
+def _records(batches: Iterable[Batch]) -> dict[int, _Held]:
+    """Every record of data, by offset."""
+    found: dict[int, _Held] = {}
+    for batch in batches:
+        content = batch.file.content
+        header = read_header(content, batch.position)
+        if header.is_control:
+            continue
+        horizon_ms = header.base_timestamp if header.has_delete_horizon else None
+        with memoryview(content) as everything, everything[batch.position : batch.position + batch.size] as data:
+            for record in iterate(data):
+                found[record.offset] = _Held(Original(_bytes(record.key), _bytes(record.value)), horizon_ms)
+    return found
+
+
+def _bytes(data: bytes | memoryview | None) -> bytes | None:
+    return None if data is None else bytes(data)

@@ -1,0 +1,181 @@
+"""Section E, of one log of one process: what its disk holds, would keep, and gave back after a death.
+
+Driven by `replicas`, which knows when a log has moved. Nothing here is asked of a disk that was damaged on purpose.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.hosted import HostedPartition
+from ottla.log import files
+from ottla.log.log import Log
+from ottla.model import NO_SEQUENCE, TopicPartition
+from ottla.records import crc_is_valid, read_header
+from ottla.sim.checkers.compaction import CompactionChecker
+from ottla.sim.checkers.ledger import Ledger
+from ottla.sim.checkers.mirror import Mirror, durable_end
+from ottla.sim.checkers.violation import Violation
+from ottla.sim.cluster import Machine
+
+
+class Watch:
+    """One log of one process."""
+
+    __slots__ = (
+        "committed",
+        "compacted",
+        "end",
+        "high_watermark",
+        "hosted",
+        "leader",
+        "ledger",
+        "log",
+        "mirror",
+        "noted",
+        "place",
+        "recovery_point",
+        "start",
+        "where",
+    )
+
+    def __init__(
+        self,
+        place: TopicPartition,
+        log: Log,
+        hosted: HostedPartition | None,
+        ledger: Ledger,
+        mirror: Mirror,
+        where: str,
+        *,
+        compacted: bool,
+    ) -> None:
+        self.place = place
+        self.log = log
+        self.hosted = hosted
+        self.ledger = ledger
+        self.mirror = mirror
+        self.where = where
+        self.compacted = compacted
+        self.end = self.start = self.high_watermark = self.recovery_point = -1
+        self.leader: object = None
+        self.committed = 0
+        """How many of the mirror's first batches were held against the ledger."""
+        self.noted = 0
+        """How many were noted in the lineage."""
+
+    @property
+    def untouched(self) -> int:
+        """From this offset on no compaction has changed anything."""
+        return self.log._active.base_offset if self.compacted else 0
+
+
+class Remains:
+    """What was known of a log when its process died."""
+
+    __slots__ = ("durable", "log_start", "mirror", "power", "recovery_point", "untouched")
+
+    def __init__(self, watch: Watch, power: bool, durable: int) -> None:
+        self.mirror = list(watch.mirror.batches)
+        self.recovery_point = watch.log.recovery_point
+        self.log_start = watch.log.log_start_offset
+        self.untouched = watch.untouched
+        self.power = power
+        self.durable = durable
+
+
+def check_synced(machine: Machine, watch: Watch, before: int) -> None:
+    """E2, of what flush.messages=1 promises: what counts as committed here is on the disk here."""
+    batches = watch.mirror.batches[watch.mirror.index_of(before) : watch.committed]
+    durable = durable_end(machine.volume, batches)
+    if batches and durable < batches[-1].next:
+        raise Violation(
+            "E2",
+            f"{watch.where} has flush.messages=1 and moved the high watermark to {watch.high_watermark}, and after "
+            f"a power loss the log would end at {durable}",
+        )
+
+
+def check_recovery_point(machine: Machine, watch: Watch) -> None:
+    """E3: below the recovery point everything would survive a power loss."""
+    if watch.log._swap is not None:
+        return  # Some of it has two names, and some has none yet.
+    batches = watch.mirror.batches
+    point = watch.recovery_point
+    first = watch.mirror.index_of(max(0, point - 200))
+    below = [batch for batch in batches[first:] if batch.next <= point]
+    if below and durable_end(machine.volume, below) < below[-1].next:
+        raise Violation(
+            "E3",
+            f"{watch.where} has the recovery point {point}, but after a power loss the log would end at "
+            f"{durable_end(machine.volume, below)}",
+        )
+
+
+def check_clean_close(machine: Machine, watch: Watch) -> None:
+    """E5: the marker of a clean shutdown says that everything is on the disk."""
+    directory = watch.log.directory.rpartition("/")[0]
+    if machine.volume.find(f"{directory}/{files.CLEAN_SHUTDOWN}") is None:
+        return
+    batches = watch.mirror.batches[watch.mirror.index_of(watch.untouched) :]
+    if batches and durable_end(machine.volume, batches) < batches[-1].next:
+        raise Violation("E5", f"{watch.where} was closed cleanly, and would lose records with the power")
+
+
+def check_recovery(machine: Machine, watch: Watch, remains: Remains, compaction: CompactionChecker) -> None:
+    """E1 and E2: the recovered log is a prefix of what was written, and nothing that was synced is missing."""
+    if watch.start != remains.log_start:
+        return
+    old, new = remains.mirror, watch.mirror.batches
+    if watch.compacted:
+        compaction.on_recovered(machine, watch.place, watch.log, old, new)
+        old, new = ([batch for batch in each if batch.base >= remains.untouched] for each in (old, new))
+    for before, after in zip(old, new, strict=False):
+        if not before.same(after):
+            raise Violation("E1", f"{watch.where} held {before} and after recovery holds {after}")
+    if remains.power:
+        least = max(remains.durable, remains.recovery_point if remains.durable >= 0 else -1)
+        if watch.end < least:
+            raise Violation("E2", f"{watch.where} ends at {watch.end} after a power loss, though {least} was synced")
+    elif old and watch.end < old[-1].next:
+        raise Violation(
+            "E1", f"{watch.where} ends at {watch.end} after its process died, though {old[-1].next} was written"
+        )
+
+
+def check_checksums(watch: Watch) -> None:
+    for batch in watch.mirror.batches:
+        if not crc_is_valid(batch.file.content, batch.position, batch.size):
+            raise Violation("E1", f"{watch.where}: {batch} does not have the checksum that it claims")
+
+
+def check_whole(watch: Watch) -> None:
+    """E1 and E7, of every batch."""
+    check_checksums(watch)
+    epochs: list[tuple[int, int]] = []
+    producers: dict[int, tuple[int, int]] = {}
+    for batch in watch.mirror.batches:
+        if batch.producer_id >= 0:
+            header = read_header(batch.file.content, batch.position)
+            if not header.is_control:
+                producers[batch.producer_id] = (header.producer_epoch, header.last_sequence)
+            elif header.producer_epoch != producers.get(batch.producer_id, (-1, -1))[0]:
+                producers[batch.producer_id] = (header.producer_epoch, NO_SEQUENCE)
+        if not epochs or batch.epoch > epochs[-1][0]:
+            epochs.append((batch.epoch, batch.base))
+    known = [(epoch, start) for epoch, start in watch.log.epochs.entries if start < watch.end]
+    if watch.compacted:
+        # All of an epoch may be gone, or its first batches: then the cache still knows where it began.
+        remaining = dict(known)
+        right = all(epoch in remaining and remaining[epoch] <= start for epoch, start in epochs)
+    else:
+        right = [epoch for epoch, _ in known] == [epoch for epoch, _ in epochs] and known[1:] == epochs[1:]
+    if not right:
+        raise Violation("E7", f"{watch.where}: the epochs are {epochs}, and the cache says {known}")
+    states = watch.log.producers.entries
+    for producer, expected in producers.items():
+        entry = states.get(producer)
+        if entry is not None and (entry.epoch, entry.last_sequence) != expected:
+            raise Violation(
+                "D2",
+                f"{watch.where}: producer {producer} wrote (epoch, sequence) {expected} last, and the table says "
+                f"{(entry.epoch, entry.last_sequence)}",
+            )

@@ -1,0 +1,114 @@
+"""A pipeline's home: a directory with its checkpoint, its status, and a lock that says that it runs.
+
+orders/checkpoint/      Spark's own: where the stream stands
+orders/status.json      what `ottla pipeline status` shows; replaced whole after every batch
+orders/lock             held, with the runner's process id in it, for as long as it runs
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+
+from ottla.spark.pipelines.definition import PipelineError
+
+DEFAULT_ROOT = Path("ottla-pipelines")
+
+
+class State(Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed"
+    KILLED = "killed"
+    """Its last word was that it runs, and no process holds its lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The last word of a runner."""
+
+    state: State = State.STARTING
+    batch: int = -1
+    rows: int = 0
+    """Read by this run."""
+    rows_per_second: float = 0.0
+    lag: dict[str, int] = field(default_factory=dict)
+    """What is still to be read, by partition."""
+    error: str = ""
+    at: float = 0.0
+
+    @property
+    def lag_in_all(self) -> int:
+        return sum(self.lag.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Ours while it lasts. Raises `PipelineError` if another process runs this pipeline."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / "lock", "a+", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(
+                    f"{self.name} runs already (process {self.runner() or 'unknown'}): stop it first, with "
+                    f"`ottla pipeline stop {self.name}`."
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def runner(self) -> int | None:
+        """The process that runs it now."""
+        try:
+            with open(self.path / "lock", "r+", encoding="ascii") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(lock.read() or 0) or None
+                return None
+        except FileNotFoundError:
+            return None
+
+    def write_status(self, status: Status) -> None:
+        unfinished = self.path / "status.json.new"
+        unfinished.write_text(json.dumps({**asdict(status), "state": status.state.value, "at": time.time()}))
+        unfinished.replace(self.path / "status.json")
+
+    def read_status(self) -> Status:
+        """Raises `PipelineError` if no such pipeline has run."""
+        try:
+            said = json.loads((self.path / "status.json").read_text())
+        except (FileNotFoundError, ValueError):
+            raise PipelineError(f"No pipeline {self.name} has run here: {self.path} holds no status.") from None
+        status = Status(**{**said, "state": State(said["state"])})
+        if status.state in (State.STARTING, State.RUNNING) and self.runner() is None:
+            return replace(status, state=State.KILLED)
+        return status
+
+
+def homes(root: Path) -> list[Home]:
+    """All that have run under `root`, by name."""
+    return [Home(path.parent) for path in sorted(root.glob("*/status.json"))]

@@ -1,0 +1,131 @@
+"""Runs a pipeline from its checkpoint, tells its progress, and stops it between two batches when asked."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from ottla.spark.offsets import StreamOffset
+from ottla.spark.pipelines.definition import Pipeline, PipelineError
+from ottla.spark.pipelines.home import Home, State, Status
+from ottla.spark.pipelines.sinks import Run
+from ottla.spark.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Telling = Callable[[Status], None]
+
+_LOOK_S = 0.2
+
+
+def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: float, tell: Telling) -> Status:
+    """Until it is stopped by SIGINT or SIGTERM, has read what was there (`once`, or no stream), or fails, which raises
+    `PipelineError`. The status is written to the home and told, after every batch."""
+    with home.held(), _asked_to_stop() as asked:
+        status = Status()
+
+        def say(said: Status) -> None:
+            nonlocal status
+            status = said
+            home.write_status(said)
+            tell(said)
+
+        say(status)
+        run = Run(name=pipeline.name, checkpoint=home.checkpoint, once=once, interval_s=interval_s)
+        try:
+            frame = pipeline.build(session(pipeline.name))
+            say(replace(status, state=State.RUNNING))
+            if frame.isStreaming:
+                _follow(pipeline.sink.start(frame, run), asked, lambda: status, say)
+            else:
+                pipeline.sink.write(frame, run)
+        except Exception as error:
+            sentence = first_cause(error)
+            say(replace(status, state=State.FAILED, error=sentence))
+            raise PipelineError(f"{pipeline.name} failed: {sentence}") from error
+        say(replace(status, state=State.STOPPED if asked.is_set() else State.FINISHED))
+        return status
+
+
+def _follow(query: StreamingQuery, asked: threading.Event, status: Callable[[], Status], say: Telling) -> None:
+    known = 0
+    try:
+        while query.isActive and not asked.is_set():
+            asked.wait(_LOOK_S)
+            known = _tell_new(query, known, status, say)
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+        _tell_new(query, known, status, say)
+    finally:
+        query.stop()
+
+
+def _tell_new(query: StreamingQuery, known: int, status: Callable[[], Status], say: Telling) -> int:
+    """Tell of the batches since `known` (Spark remembers the last hundred)."""
+    progress = [each for each in query.recentProgress if each.batchId >= known]
+    for each in progress:
+        say(after(status(), each))
+    return progress[-1].batchId + 1 if progress else known
+
+
+def after(status: Status, progress: StreamingQueryProgress) -> Status:
+    """The status when Spark has told of one more batch."""
+    lag: dict[str, int] = {}
+    for source in progress.sources:
+        if not source.endOffset or not source.latestOffset:
+            continue
+        try:
+            done = StreamOffset.from_json(json.loads(source.endOffset))
+            latest = StreamOffset.from_json(json.loads(source.latestOffset))
+        except (ValueError, TypeError, AttributeError):
+            continue  # Not a topic: a source that has offsets of another kind.
+        for each, end in latest.positions.items():
+            lag[str(each)] = max(0, end - done.positions.get(each, 0))
+    return replace(
+        status,
+        batch=progress.batchId,
+        rows=status.rows + max(0, progress.numInputRows),
+        rows_per_second=max(0.0, progress.processedRowsPerSecond or 0.0),
+        lag=lag,
+    )
+
+
+def first_cause(error: BaseException) -> str:
+    """What went wrong in one line: the last sentence of a Python traceback that Spark carries, or the error's own."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if _is_exception(line)]
+    return said[-1].split(": ", 1)[1] if said else lines[0] if lines else type(error).__name__
+
+
+def _is_exception(line: str) -> bool:
+    """`ottla.spark.offsets.SourceError: …`: one of Python's, not one of Java's."""
+    name, colon, _ = line.partition(": ")
+    dotted = name.replace(".", "").replace("_", "")
+    return bool(colon) and dotted.isalnum() and name.endswith(("Error", "Exception", "Option")) and "java" not in name
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    asked = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

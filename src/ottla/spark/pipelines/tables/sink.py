@@ -1,0 +1,144 @@
+"""The sink of a pipeline that fills a table, and the way back: a table's rows as a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.spark.crash_points import reached
+from ottla.spark.pipelines.definition import PipelineError
+from ottla.spark.pipelines.sinks import Run
+from ottla.spark.pipelines.tables.delta import DeltaTable
+from ottla.spark.pipelines.tables.files import StagedFile, forget_unfinished, stage
+from ottla.spark.pipelines.tables.iceberg import IcebergTable
+from ottla.spark.pipelines.tables.partitioning import TimePartitioning, time_partitioning
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FORMATS = ("iceberg", "delta", "parquet")
+BATCHES_TO_COMPACT = 16
+"""After so many batches small files are looked for."""
+
+
+class Table(Protocol):
+    """A table whose commits know the number of the last batch."""
+
+    @property
+    def directory(self) -> Path:
+        """Where files lie."""
+        ...
+
+    def last_batch(self, app: str) -> int: ...
+
+    def commit(self, staged: Sequence[StagedFile], schema: pa.Schema, app: str, batch: int) -> None: ...
+
+    def holds(self, path: str) -> bool: ...
+
+    def files(self) -> list[str]: ...
+
+    def compact(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableSink:
+    location: Path
+    format: str
+    partitioning: TimePartitioning | None
+
+    @classmethod
+    def at(cls, location: str | Path, format: str, *, time: str | None, by: str) -> TableSink:
+        if format not in FORMATS:
+            raise PipelineError(f"There are no tables of the format {format}: choose {', '.join(FORMATS)}.")
+        return cls(Path(location), format, time_partitioning(time, by))
+
+    def start(self, frame: DataFrame, run: Run) -> StreamingQuery:
+        if self.format == "parquet":
+            return _parquet_stream(self._with_partition(frame), self, run)
+        filler = Filler(self._table(), self, run.name)
+        filler.forget_unfinished()
+        return run.prepare(frame).foreachBatch(filler.add).start()
+
+    def write(self, frame: DataFrame, run: Run) -> None:
+        if self.format == "parquet":
+            writer = self._with_partition(frame).write.mode("append")
+            if self.partitioning is not None:
+                writer = writer.partitionBy(self.partitioning.field)
+            writer.parquet(str(self.location))
+            return
+        table = self._table()
+        Filler(table, self, run.name).add(frame, table.last_batch(run.name) + 1)
+
+    def _table(self) -> Table:
+        if self.format == "iceberg":
+            return IcebergTable(self.location, self.partitioning)
+        return DeltaTable(self.location, self.partitioning)
+
+    def _with_partition(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if self.partitioning is None:
+            return frame
+        shape = {"hour": "yyyy-MM-dd-HH", "day": "yyyy-MM-dd", "month": "yyyy-MM"}[self.partitioning.unit.value]
+        return frame.withColumn(self.partitioning.field, F.date_format(self.partitioning.column, shape))
+
+
+@dataclass(slots=True)
+class Filler:
+    """Adds batch after batch to a table; one that is in it already is left out."""
+
+    table: Table
+    sink: TableSink
+    app: str
+
+    def add(self, frame: DataFrame, batch: int) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        if batch <= self.table.last_batch(self.app):
+            return
+        partitioning = self.sink.partitioning
+        if partitioning is not None and partitioning.column not in frame.columns:
+            raise PipelineError(
+                f"The rows have no column {partitioning.column} to partition the table by: name another, or none."
+            )
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        staged = stage(
+            frame,
+            self.table.directory,
+            self.app,
+            batch,
+            partitioning,
+            into_partitions=self.sink.format == "delta",
+        )
+        reached("table-staged")
+        self.table.commit(staged, schema, self.app, batch)
+        reached("table-committed")
+        if batch % BATCHES_TO_COMPACT == BATCHES_TO_COMPACT - 1:
+            self.table.compact()
+
+    def forget_unfinished(self) -> None:
+        last = self.table.last_batch(self.app)
+        forget_unfinished(self.table.directory, self.app, last, known=self.table.holds)
+
+
+def read_table(spark: SparkSession, location: str | Path, format: str) -> DataFrame:
+    """The rows that the table has now."""
+    sink = TableSink.at(location, format, time=None, by="day")
+    if format == "parquet":
+        return spark.read.parquet(str(location))
+    files = sink._table().files()
+    if not files:
+        raise PipelineError(f"The table at {location} has no rows yet.")
+    base = str(sink.location.absolute())
+    return spark.read.option("basePath", base).option("mergeSchema", "true").parquet(*files)
+
+
+def _parquet_stream(frame: DataFrame, sink: TableSink, run: Run) -> StreamingQuery:
+    writer = run.prepare(frame).format("parquet").option("path", str(sink.location.absolute()))
+    if sink.partitioning is not None:
+        writer = writer.partitionBy(sink.partitioning.field)
+    return writer.start()

@@ -1,0 +1,330 @@
+"""A task's side of the sink: rows of Arrow batches become record batches of the right partitions, and are sent.
+
+With exactly-once delivery they are written in a transaction that is begun at the first row and left open: to commit it
+is the driver's to decide (`transactions.py`). A task that fails aborts its own.
+
+A transactional id belongs to one process, and no other ever uses it: nobody but the process itself can fence what it
+has staged. It takes one of its ids again under a later claim: before a task sees that claim, all that was staged under
+earlier ones is committed or will never be (`two_phase.Opening`). So there are as many ids as a batch has tasks, and not
+more with every batch.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from ottla.client.blocking import BlockingClient
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.records.packing import RecordColumns, batches_of, byte_strings, rows_by_partition
+from ottla.records.partitioner import partitioner
+from ottla.spark.connections import connections
+from ottla.spark.crash_points import reached
+from ottla.spark.decision_log import task_prefix
+from ottla.spark.producing import Producer, ProducerSettings
+from ottla.spark.sink_options import DeliveryGuarantee, SinkOptions
+from ottla.spark.transactions import OpenSink, SinkError, TaskResult
+from ottla.spark.two_phase import Claim, Staged
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+GATHERED_BYTES = 4 * 1024 * 1024
+"""Arrow batches are gathered up to this size, since Spark's are often too small to fill a record batch a partition."""
+
+CREATED_WITHIN_MS = 15_000
+"""How long a topic that is not there is waited for: brokers may create it when it is asked for."""
+
+
+class Task(NamedTuple):
+    """Which task of Spark's this is."""
+
+    partition: int
+    query_id: str = ""
+    batch_id: int | None = None
+    """None for a batch write that nobody counts."""
+
+
+def stage(options: SinkOptions, opened: OpenSink, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+    """Writes the rows into an open transaction, all of them acknowledged by enough replicas."""
+    batch_id = opened.next_batch_id if task.batch_id is None else task.batch_id
+    result = TaskResult(opened, task.query_id, batch_id, False, None)
+    if opened.has_written(task.query_id, batch_id):
+        for _ in batches:
+            pass  # Spark expects its rows to be taken.
+        return result._replace(skipped=True)
+    staged = _Staging(options, _take_id(opened), task.partition).write(batches)
+    return result._replace(staged=staged)
+
+
+class _OwnId(NamedTuple):
+    name: str
+    claim: Claim
+    """Under which it was used last."""
+
+
+_own_ids: dict[tuple[int, str], list[_OwnId]] = {}
+"""By process (a forked one has its own) and sink."""
+
+
+def _take_id(opened: OpenSink) -> str:
+    """A transactional id of this process that it has not used under this claim, nor under a later one."""
+    own = _own_ids.setdefault((os.getpid(), opened.sink), [])
+    for index, (name, claim) in enumerate(own):
+        if opened.claim.follows(claim):
+            own[index] = _OwnId(name, opened.claim)
+            return name
+    name = f"{task_prefix(opened.sink)}{uuid4().hex}"
+    own.append(_OwnId(name, opened.claim))
+    return name
+
+
+def send(options: SinkOptions, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
+    """Writes the rows at least once: a task that is run again writes its rows again."""
+    _Staging(options, None, partition).write(batches)
+
+
+class _Staging:
+    def __init__(self, options: SinkOptions, transactional_id: str | None, task_partition: int) -> None:
+        assert (transactional_id is not None) == (options.guarantee is DeliveryGuarantee.EXACTLY_ONCE)
+        to = connections(options.client)
+        self._options = options
+        self._client = to.client
+        self._coordination = to.coordination
+        self._transactional_id = transactional_id
+        self._partitioner = partitioner(options.partitioner, task_partition)
+        self._identity: Claim | None = None
+        self._producer: Producer | None = None
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Staged | None:
+        try:
+            for gathered in _gathered(batches):
+                self._send(gathered)
+                reached("rows-sent")
+            if self._producer is None:
+                return None
+            self._producer.flush()
+            reached("rows-acknowledged")
+        except BaseException:
+            staged = self._staged()
+            if staged is not None:
+                # What failed may well be the cluster; then the transaction is left to those who sweep, and the clock.
+                with suppress(KafkaError):
+                    self._coordination.end(staged, commit=False)
+            raise
+        return self._staged()
+
+    def _staged(self) -> Staged | None:
+        if self._transactional_id is None or self._identity is None:
+            return None
+        coordinator = self._coordination.coordinator(self._transactional_id)
+        return Staged(self._transactional_id, *self._identity, coordinator)
+
+    def _begin(self) -> Producer:
+        options = self._options
+        reached("before-begin")
+        if self._transactional_id is None and options.acks != -1:
+            self._identity = Claim(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        else:
+            try:
+                self._identity = self._coordination.init(self._transactional_id, options.transaction_timeout_ms)
+            except KafkaError as error:
+                if error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                    raise SinkError(
+                        f"The brokers allow no transactions of {options.transaction_timeout_ms} ms: set "
+                        f"kafka.transaction.timeout.ms to at most their transaction.max.timeout.ms, or raise that."
+                    ) from error
+                raise
+        reached("after-begin")
+        settings = ProducerSettings(
+            acks=options.acks,
+            compression=options.compression,
+            request_bytes_max=options.request_bytes_max,
+            delivery_timeout_ms=options.delivery_timeout_ms,
+        )
+        return Producer(self._client, self._coordination, self._identity, settings, self._transactional_id)
+
+    def _send(self, batch: pa.RecordBatch) -> None:
+        rows = Rows.of(batch, self._options.topic)
+        if self._producer is None:
+            self._producer = self._begin()
+        for topic, chosen in rows.by_topic():
+            partitions = self._partitions(topic, rows, chosen)
+            for partition, within in rows_by_partition(partitions):
+                place = TopicPartition(topic, partition)
+                for packed in batches_of(rows.columns, chosen[within], self._options.batch_bytes):
+                    self._producer.add(place, packed)
+
+    def _partitions(self, topic: str, rows: Rows, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        import numpy as np
+
+        count = partition_count(self._client, topic)
+        said = None if rows.partitions is None else rows.partitions[chosen]
+        if said is not None and (said >= 0).all():
+            partitions = said
+        else:
+            keys = None if rows.key is None else byte_strings(rows.key.take(chosen))
+            partitions = self._partitioner(topic, keys, len(chosen), count)
+            if said is not None:
+                partitions = np.where(said >= 0, said, partitions)
+        highest = int(partitions.max())
+        if highest >= count:
+            raise SinkError(
+                f"The partition column says {highest}, but the topic {topic} has {count} partitions, from 0 on."
+            )
+        return partitions
+
+
+class Rows(NamedTuple):
+    """The rows of one Arrow batch, their columns checked as Spark's Kafka connector checks them."""
+
+    columns: RecordColumns
+    key: pa.Array | None
+    topics: pa.Array | None
+    """None if all go to `topic`."""
+    topic: str | None
+    partitions: NDArray[np.int64] | None
+    """-1 where the row says none."""
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, topic: str | None) -> Rows:
+        """Raises `SinkError` where the columns are not what records are made of."""
+        import numpy as np
+        import pyarrow as pa
+
+        by_name = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+
+        def column(name: str) -> pa.Array | None:
+            return batch.column(by_name[name]) if name in by_name else None
+
+        check_schema(batch.schema, topic)
+        key, partition, timestamp = column("key"), column("partition"), column("timestamp")
+        now_ms = int(time.time() * 1000)
+        if timestamp is None:
+            timestamps = np.full(batch.num_rows, now_ms, np.int64)
+        else:
+            in_ms = timestamp.cast(pa.timestamp("ms", timestamp.type.tz), safe=False).cast(pa.int64())
+            timestamps = np.ascontiguousarray(in_ms.fill_null(now_ms).to_numpy(zero_copy_only=False))
+        try:
+            columns = RecordColumns.of(
+                timestamps_ms=timestamps,
+                key=_or_none(key),
+                value=_or_none(column("value")),
+                headers=_or_none(column("headers")),
+            )
+        except ValueError as error:
+            raise SinkError(str(error)) from None
+        topics = None if topic is not None else column("topic")
+        if topics is not None and topics.null_count:
+            raise SinkError("A row has no topic: fill the topic column, or set the option topic for all rows.")
+        partitions = None
+        if partition is not None:
+            filled = partition.cast(pa.int64()).fill_null(-1)
+            partitions = filled.to_numpy(zero_copy_only=False)
+            if (partitions < -1).any() or (partitions == -1).sum() != partition.null_count:
+                raise SinkError(
+                    "The partition column has a negative number: leave it null where any partition will do."
+                )
+        return cls(columns, _or_none(key), topics, topic, partitions)
+
+    def by_topic(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """Each topic, and which rows go there."""
+        import numpy as np
+
+        if self.topic is not None:
+            yield self.topic, np.arange(len(self.columns), dtype=np.int64)
+            return
+        assert self.topics is not None
+        encoded = self.topics.dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            yield name, np.flatnonzero(codes == code).astype(np.int64)
+
+
+def check_schema(schema: pa.Schema, topic: str | None) -> None:
+    """Raises `SinkError` where a column is missing or of a type that cannot be written."""
+    import pyarrow as pa
+
+    fields = {field.name.lower(): field.type for field in schema}
+    if topic is None and "topic" not in fields:
+        raise SinkError("The topic is missing: set the option topic, or add a column of that name.")
+    if "value" not in fields:
+        raise SinkError("The column value is missing: records are made of value, and key, headers, … if there are any.")
+    wanted = {
+        "key": ("a string or binary", (_is_bytes,)),
+        "value": ("a string or binary", (_is_bytes,)),
+        "topic": ("a string", (pa.types.is_string, pa.types.is_large_string)),
+        "partition": ("an int", (pa.types.is_integer,)),
+        "timestamp": ("a timestamp", (pa.types.is_timestamp,)),
+        "headers": ("an array of structs of a string key and a binary value", (_is_headers,)),
+    }
+    for name, (what, tests) in wanted.items():
+        if name in fields and not pa.types.is_null(fields[name]) and not any(test(fields[name]) for test in tests):
+            raise SinkError(f"The column {name} is of type {fields[name]}, and must be {what}: cast it.")
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return any(test(kind) for test in (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string))
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    inner = kind.value_type
+    return pa.types.is_struct(inner) and inner.num_fields == 2 and all(_is_bytes(inner.field(at).type) for at in (0, 1))
+
+
+def _or_none(array: pa.Array | None) -> pa.Array | None:
+    """A column of nothing is no column."""
+    return None if array is None or array.null_count == len(array) else array
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+
+
+def partition_count(client: BlockingClient, topic: str) -> int:
+    """Of a topic which brokers may create when they are asked for it."""
+    from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+    from ottla.wire.messages.metadata_response import MetadataResponse
+
+    try:
+        return client.partition_count(topic)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+    client.ask_any(request, MetadataResponse)
+    try:
+        return client.persist(lambda: client.partition_count(topic), timeout_ms=CREATED_WITHIN_MS)
+    except KafkaError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise SinkError(
+                f"The topic {topic} does not exist, and the brokers do not create it: create it first."
+            ) from error
+        raise

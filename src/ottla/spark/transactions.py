@@ -1,0 +1,199 @@
+"""The driver's side of the exactly-once sink: carries out what the machines of `two_phase` ask for, one by one.
+
+`open_sink` before the tasks begin, `commit` when all have staged, `undo` when the batch has failed. What the tasks need
+goes to them as `OpenSink`, and comes back with what they did as `TaskResult`: these are all that crosses, since Spark
+runs the driver's side in whichever process it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.blocking import monotonic_s
+from ottla.spark.connections import Connections, connections
+from ottla.spark.coordination import is_fencing
+from ottla.spark.crash_points import reached
+from ottla.spark.decision_log import claim_id, task_prefix
+from ottla.spark.sink_options import SinkOptions
+from ottla.spark.two_phase import (
+    Claim,
+    Committing,
+    Decision,
+    Done,
+    Effect,
+    EndTransactions,
+    Failed,
+    LookAt,
+    Opening,
+    ReadDecisions,
+    RecordCompletion,
+    RecordDecision,
+    Staged,
+    SweepOrphans,
+    TakeClaim,
+    Undoing,
+)
+
+CLAIM_TIMEOUT_MS = 60_000
+"""How long the coordinator waits for the end of a decision's transaction, whose two requests follow one another."""
+
+SWEEP_INTERVAL_S = 10.0
+
+Machine = Opening | Committing | Undoing
+
+
+class SinkError(RuntimeError):
+    """The batch could not be written, or not whole; the message is what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSink:
+    """What a task must know to write for this sink."""
+
+    sink: str
+    claim: Claim
+    forsaken: bool
+    decided: tuple[str, int] | None
+    """The query and the batch of the newest decision, whose transactions are all committed."""
+
+    def has_written(self, query_id: str, batch_id: int) -> bool:
+        return self.decided is not None and self.decided[0] == query_id and batch_id <= self.decided[1]
+
+    @property
+    def next_batch_id(self) -> int:
+        """For writes that are not counted by anybody else."""
+        return 0 if self.decided is None else self.decided[1] + 1
+
+
+class TaskResult(NamedTuple):
+    """What one task has done."""
+
+    opened: OpenSink
+    query_id: str
+    batch_id: int
+    skipped: bool
+    """Was the batch decided and committed before?"""
+    staged: Staged | None
+    """None if there was no row."""
+
+
+class _Remembered(NamedTuple):
+    claim: Claim
+    swept_s: float
+
+
+_last: dict[str, _Remembered] = {}
+"""By sink, what this process opened last. To forget it costs a look for orphans."""
+
+
+def open_sink(options: SinkOptions, sink: str, *, forsaken: bool = False) -> OpenSink:
+    """Takes the sink over, finishes what was decided there, and aborts what was not."""
+    now_s = monotonic_s()
+    last = _last.get(sink)
+    machine = Opening(
+        fail_on_lost=options.fail_on_lost,
+        last_claim=None if last is None else last.claim,
+        sweep_due=last is None or now_s - last.swept_s > SWEEP_INTERVAL_S,
+    )
+    done = _run(machine, sink, options)
+    assert machine.claim is not None
+    swept = machine.sweep_due or not machine.continues
+    _last[sink] = _Remembered(machine.claim, now_s if swept or last is None else last.swept_s)
+    decided = None if done.recorded is None else (done.recorded.decision.query_id, done.recorded.decision.batch_id)
+    return OpenSink(sink=sink, claim=machine.claim, forsaken=forsaken, decided=decided)
+
+
+def commit(options: SinkOptions, results: Sequence[TaskResult]) -> None:
+    """Decides on the batch and commits it."""
+    if not results or results[0].skipped:
+        return
+    first = results[0]
+    decision = Decision(
+        sink=first.opened.sink,
+        query_id=first.query_id,
+        batch_id=first.batch_id,
+        claim=first.opened.claim,
+        forsaken=first.opened.forsaken,
+        staged=tuple(result.staged for result in results if result.staged is not None),
+    )
+    _run(Committing(decision=decision, fail_on_lost=options.fail_on_lost), decision.sink, options)
+
+
+def undo(options: SinkOptions, results: Sequence[TaskResult]) -> None:
+    """Aborts what a failed batch has staged, unless it was decided after all. Without any result there is nobody to
+    ask for the claim; what tasks may have left is aborted when the sink is next opened, or times out."""
+    if not results:
+        return
+    opened = results[0].opened
+    staged = tuple(result.staged for result in results if result.staged is not None)
+    _run(Undoing(claim=opened.claim, staged=staged), opened.sink, options)
+
+
+def _run(machine: Machine, sink: str, options: SinkOptions) -> Done:
+    driver = _Driver(connections(options.client), sink, options)
+    effect = machine.start()
+    while not isinstance(effect, Done):
+        if isinstance(effect, Failed):
+            raise SinkError(effect.reason)
+        step = f"{type(machine).__name__}-{type(effect).__name__}"
+        reached(f"before-{step}")
+        effect = driver.carry_out(machine, effect)
+        reached(f"after-{step}")
+    return effect
+
+
+class _Driver:
+    def __init__(self, to: Connections, sink: str, options: SinkOptions) -> None:
+        self._coordination = to.coordination
+        self._log = to.decisions(options.decision_topic)
+        self._sink = sink
+        self._timeout_ms = options.transaction_timeout_ms
+        self._producer_id: int | None = None
+
+    def carry_out(self, machine: Machine, effect: Effect) -> Effect:
+        """What the machine says to what came of it. Which machine asks for what is in its table of moves."""
+        if isinstance(effect, TakeClaim):
+            assert not isinstance(machine, Committing)
+            return self._claim(machine, effect)
+        if isinstance(effect, ReadDecisions):
+            assert not isinstance(machine, Committing)
+            return machine.on_read(self._log.read(self._sink, resolved=self._producer_id))
+        if isinstance(effect, LookAt):
+            assert isinstance(machine, Committing)
+            return machine.on_looked(self._coordination.not_open(effect.staged))
+        if isinstance(effect, RecordDecision):
+            assert isinstance(machine, Committing)
+            return self._record(machine, effect.decision)
+        if isinstance(effect, EndTransactions):
+            return machine.on_ended(self._coordination.end_all(effect.staged, effect.commit))
+        if isinstance(effect, RecordCompletion):
+            self._log.record_completion(effect.decision)
+            return machine.on_completed()
+        assert isinstance(effect, SweepOrphans)
+        assert not isinstance(machine, Committing)
+        for transactional_id in self._coordination.open_under(task_prefix(self._sink)):
+            self._coordination.fence(transactional_id, self._timeout_ms)
+        return machine.on_swept()
+
+    def _claim(self, machine: Opening | Undoing, effect: TakeClaim) -> Effect:
+        self._producer_id = None if effect.expected is None else effect.expected.producer_id
+        try:
+            claim = self._coordination.init(claim_id(self._sink), CLAIM_TIMEOUT_MS, effect.expected)
+        except KafkaError as error:
+            if effect.expected is None or not is_fencing(error):
+                raise
+            assert isinstance(machine, Undoing)
+            return machine.on_superseded()
+        return machine.on_claimed(claim)
+
+    def _record(self, machine: Committing, decision: Decision) -> Effect:
+        try:
+            self._log.record(decision)
+        except KafkaError as error:
+            if is_fencing(error) or error.code is ErrorCode.TRANSACTION_ABORTABLE:
+                return machine.on_superseded()
+            raise
+        return machine.on_recorded()

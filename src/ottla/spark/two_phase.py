@@ -1,0 +1,316 @@
+"""The sink's commit in two phases, without I/O: what the driver does next, given what has come of it so far.
+
+Theory of operation. Every task of a micro-batch writes its rows in a transaction of its own and leaves it open
+(`Staged`). The driver then records one `Decision`, which names them all, and commits them. So that a batch is never
+part committed and part aborted, three rules hold:
+
+1. *Only who holds the claim decides.* A claim is a producer epoch of the sink's own transactional id, and the decision
+   is a record written in a transaction of that epoch. Whoever claims next fences the one before: its decision is from
+   then on either committed, and will be seen, or will never be.
+2. *Nothing is committed before its decision is*, and everything after. To commit again what is committed does no harm,
+   so anybody may finish what was decided.
+3. *Nothing is aborted but by a holder of the claim that has read that it was not decided*, or by one who has lost the
+   claim, has read the same, and aborts what it alone could have decided on.
+
+Two attempts at one task, be they speculative, repeated or left over from a driver that is gone, never meet: each writes
+in a transaction of a name that no other process uses (`staging.py`), and the decision names one of them. What the
+others have staged nobody commits.
+
+The transaction's timeout is the one thing outside these rules: the coordinator aborts by the clock. Before it decides,
+the driver looks whether all transactions are still open; after the decision, one that is not is told as lost.
+
+Three machines, one for each occasion on which Spark calls the driver's side. Each answers a fact (`on_…`) with effects
+and ends with `Done` or `Failed`. Driven by `transactions.py`, which carries them out one after the other.
+
+    Opening     Claim → ReadDecisions → [EndTransactions → RecordCompletion]* → SweepOrphans → Done
+    Committing  LookAt → RecordDecision → EndTransactions → RecordCompletion → Done
+    Undoing     Claim → ReadDecisions → EndTransactions → [RecordCompletion | SweepOrphans] → Done
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    """The right to decide: an epoch of the producer that the sink's transactional id stands for."""
+
+    producer_id: int
+    producer_epoch: int
+
+    def follows(self, other: Claim) -> bool:
+        """Is it certainly the later one? Epochs rise; when they run out there is another id, and no telling."""
+        return self.producer_id == other.producer_id and self.producer_epoch > other.producer_epoch
+
+
+class Staged(NamedTuple):
+    """A transaction that a task has left open, with everything it was to write."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    coordinator: int = -1
+    """The broker that coordinated it last: where to ask first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is recorded: these transactions, and no others, are the batch."""
+
+    sink: str
+    query_id: str
+    """Which query counts the batches; the checkpoint's. Empty for a batch write."""
+    batch_id: int
+    claim: Claim
+    forsaken: bool = False
+    """Is it of a sink that nobody opens again, such as that of one batch write? Then any other may finish it."""
+    staged: tuple[Staged, ...]
+
+    def covers(self, query_id: str, batch_id: int) -> bool:
+        """Has this batch been decided on, here or before?"""
+        return query_id == self.query_id and batch_id <= self.batch_id
+
+
+class Recorded(NamedTuple):
+    """The newest decision of a sink, and whether all its transactions are known to be committed."""
+
+    decision: Decision
+    completed: bool
+
+
+class DecisionsRead(NamedTuple):
+    own: Recorded | None
+    forsaken: tuple[Decision, ...] = ()
+    """Decisions of others that nobody seems to finish."""
+
+
+# Effects.
+
+
+@dataclass(frozen=True, slots=True)
+class TakeClaim:
+    """Fence whoever has it. With `expected`, only if that is the newest: `on_superseded` if it is not."""
+
+    expected: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDecisions:
+    """All there are, once nothing in the log is undecided."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAt:
+    """Are these transactions still open?"""
+
+    staged: tuple[Staged, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDecision:
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactions:
+    """By producer id and epoch, until each has ended; `on_ended` tells those that had ended the other way."""
+
+    staged: tuple[Staged, ...]
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCompletion:
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOrphans:
+    """Abort every open transaction under the sink's name, and fence whoever might go on writing in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    recorded: Recorded | None = None
+    """The newest decision, as far as it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    reason: str
+
+
+Effect = (
+    TakeClaim
+    | ReadDecisions
+    | LookAt
+    | RecordDecision
+    | EndTransactions
+    | RecordCompletion
+    | SweepOrphans
+    | Done
+    | Failed
+)
+
+
+def lost_sentence(decision: Decision, lost: Sequence[Staged]) -> str:
+    names = ", ".join(staged.transactional_id for staged in lost[:3])
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return (
+        f"Batch {decision.batch_id} of the sink {decision.sink} was decided, but {len(lost)} of its "
+        f"{len(decision.staged)} transactions had timed out before they could be committed ({names}{more}): their rows "
+        f"are not in the topic, the others' are. Raise kafka.transaction.timeout.ms, and set "
+        f"failOnLostTransaction=false for one run to go on without them."
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Opening:
+    """Before the tasks of a batch begin: take the claim, finish what was decided, abort what was not.
+
+    claiming → reading → finishing (each decision that is not completed) → sweeping → done
+    """
+
+    fail_on_lost: bool = True
+    """Is a transaction that timed out after its decision an error? If not, it is given up."""
+    last_claim: Claim | None = None
+    """That of the batch before, where the driver knows it: if that one's decision is the newest, nothing has happened
+    in between, and orphans are not to be expected."""
+    sweep_due: bool = True
+    """Is it time to look for them all the same? Tasks that lost against a speculative copy leave some."""
+    claim: Claim | None = None
+    recorded: Recorded | None = None
+    _unfinished: list[Decision] = field(default_factory=list)
+
+    def start(self) -> Effect:
+        return TakeClaim()
+
+    def on_claimed(self, claim: Claim) -> Effect:
+        self.claim = claim
+        return ReadDecisions()
+
+    def on_read(self, read: DecisionsRead) -> Effect:
+        self.recorded = read.own
+        if read.own is not None and not read.own.completed:
+            self._unfinished.append(read.own.decision)
+        self._unfinished.extend(read.forsaken)
+        return self._next()
+
+    @property
+    def continues(self) -> bool:
+        """Does this batch follow the one before?"""
+        return self.recorded is not None and self.recorded.decision.claim == self.last_claim
+
+    def on_ended(self, lost: Sequence[Staged]) -> Effect:
+        decision = self._unfinished[0]
+        if lost and self.fail_on_lost and not decision.forsaken:
+            return Failed(lost_sentence(decision, lost))
+        return RecordCompletion(decision)
+
+    def on_completed(self) -> Effect:
+        decision = self._unfinished.pop(0)
+        if self.recorded is not None and decision is self.recorded.decision:
+            self.recorded = Recorded(decision, True)
+        return self._next()
+
+    def on_swept(self) -> Effect:
+        return Done(self.recorded)
+
+    def _next(self) -> Effect:
+        if self._unfinished:
+            return EndTransactions(self._unfinished[0].staged, commit=True)
+        return SweepOrphans() if self.sweep_due or not self.continues else Done(self.recorded)
+
+
+@dataclass(slots=True, kw_only=True)
+class Committing:
+    """After all tasks of a batch have staged: decide, then commit.
+
+    looking → deciding → ending → completing → done
+
+    An error before the decision is recorded means that the batch is not committed, and Spark has it undone (`Undoing`,
+    which looks whether that is true). After it there is only one error left: a transaction that timed out.
+    """
+
+    decision: Decision
+    fail_on_lost: bool = True
+
+    def start(self) -> Effect:
+        if not self.decision.staged:
+            return Done()  # Not a row: to write that again would do no harm, so it needs no decision.
+        return LookAt(self.decision.staged)
+
+    def on_looked(self, not_open: Sequence[Staged]) -> Effect:
+        if not_open:
+            return Failed(
+                f"Batch {self.decision.batch_id} of the sink {self.decision.sink} is not written: {len(not_open)} of "
+                f"its {len(self.decision.staged)} transactions are not open any more ({not_open[0].transactional_id}). "
+                f"If the tasks took longer than kafka.transaction.timeout.ms, raise it."
+            )
+        return RecordDecision(self.decision)
+
+    def on_superseded(self) -> Effect:
+        return Failed(
+            f"Another query has taken over the sink {self.decision.sink} while batch {self.decision.batch_id} was "
+            f"written: stop one of them, or give each its own sinkId and checkpoint."
+        )
+
+    def on_recorded(self) -> Effect:
+        return EndTransactions(self.decision.staged, commit=True)
+
+    def on_ended(self, lost: Sequence[Staged]) -> Effect:
+        if lost and self.fail_on_lost:
+            return Failed(lost_sentence(self.decision, lost))
+        return RecordCompletion(self.decision)
+
+    def on_completed(self) -> Effect:
+        return Done(Recorded(self.decision, True))
+
+
+@dataclass(slots=True, kw_only=True)
+class Undoing:
+    """After a batch has failed, perhaps within `Committing` and perhaps after its decision.
+
+    claiming → reading → decided? → ending (commit) → completing → done
+                         else     → ending (abort)  → sweeping, if the claim is still ours → done
+    """
+
+    claim: Claim
+    """That of the batch, which its decision would carry."""
+    staged: tuple[Staged, ...]
+    _ours: bool = True
+    _decision: Decision | None = None
+
+    def start(self) -> Effect:
+        return TakeClaim(expected=self.claim)
+
+    def on_claimed(self, claim: Claim) -> Effect:
+        return ReadDecisions()
+
+    def on_superseded(self) -> Effect:
+        """Somebody else goes on with the sink. Nobody can decide for us any more, and what is not ours is theirs."""
+        self._ours = False
+        return ReadDecisions()
+
+    def on_read(self, read: DecisionsRead) -> Effect:
+        own = read.own
+        if own is not None and own.decision.claim == self.claim:
+            if own.completed:
+                return Done(own)
+            self._decision = own.decision
+            return EndTransactions(own.decision.staged, commit=True)
+        return EndTransactions(self.staged, commit=False)
+
+    def on_ended(self, lost: Sequence[Staged]) -> Effect:
+        if self._decision is not None:
+            return Failed(lost_sentence(self._decision, lost)) if lost else RecordCompletion(self._decision)
+        return SweepOrphans() if self._ours else Done()
+
+    def on_completed(self) -> Effect:
+        assert self._decision is not None
+        return Done(Recorded(self._decision, True))
+
+    def on_swept(self) -> Effect:
+        return Done()

@@ -1,0 +1,114 @@
+"""Pipeline files, homes and what a runner tells, without Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.spark.pipelines.definition import PipelineError, load
+from ottla.spark.pipelines.home import Home, State, Status, homes
+from ottla.spark.pipelines.runner import after, first_cause
+from ottla.spark.pipelines.sinks import TopicSink, to_table, to_topic
+
+SOUND = """
+from ottla.spark.pipelines import to_topic
+
+def pipeline(spark):
+    return spark.range(3)
+
+sink = to_topic("127.0.0.1:9092", "numbers", kafka_acks="all")
+"""
+
+
+def written(directory: Path, text: str, name: str = "orders.py") -> Path:
+    path = directory / name
+    path.write_text(text)
+    return path
+
+
+def test_a_file_defines_a_pipeline(tmp_path: Path) -> None:
+    made = load(written(tmp_path, SOUND, "three_numbers.py"))
+    assert made.name == "three_numbers"
+    assert isinstance(made.sink, TopicSink)
+    assert made.sink.options == {"kafka.acks": "all"}
+    assert load(written(tmp_path, SOUND + "name = 'daily'")).name == "daily"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sink = None", "defines no function pipeline"),
+        ("def pipeline(spark): ...", "defines no sink: add sink = to_topic"),
+        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
+        ("def pipeline(", "cannot be loaded: SyntaxError"),
+    ],
+)
+def test_a_file_that_defines_none(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(PipelineError, match=said):
+        load(written(tmp_path, text))
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="There is no pipeline file"):
+        load(tmp_path / "none.py")
+
+
+def test_a_table_of_an_unknown_format() -> None:
+    with pytest.raises(PipelineError, match="choose iceberg, delta, parquet"):
+        to_table("orders", "csv")
+
+
+def test_options_of_a_topic() -> None:
+    sink = to_topic("127.0.0.1:9092", kafka_security_protocol="SSL")
+    assert sink.options == {"kafka.security.protocol": "SSL"}
+
+
+def test_one_runner_at_a_time(tmp_path: Path) -> None:
+    home = Home(tmp_path / "orders")
+    assert home.runner() is None
+    with home.held():
+        assert home.runner() == os.getpid()
+        with pytest.raises(PipelineError, match=f"runs already .process {os.getpid()}.: stop it first"), home.held():
+            pass
+    assert home.runner() is None
+    with home.held():
+        pass
+
+
+def test_the_status_of_a_runner_that_was_killed(tmp_path: Path) -> None:
+    home = Home(tmp_path / "orders")
+    with pytest.raises(PipelineError, match="No pipeline orders has run here"):
+        home.read_status()
+    with home.held():
+        home.write_status(Status(state=State.RUNNING, batch=3, rows=10, lag={"orders-0": 7}))
+        assert home.read_status().state is State.RUNNING
+        assert home.read_status().lag_in_all == 7
+    assert home.read_status().state is State.KILLED
+    assert home.read_status().batch == 3
+    assert homes(tmp_path) == [home]
+
+
+def test_what_a_batch_adds_to_the_status() -> None:
+    source = SimpleNamespace(
+        endOffset='{"orders": {"0": 10, "1": 5}}', latestOffset='{"orders": {"0": 12, "1": 5, "2": 4}}'
+    )
+    other = SimpleNamespace(endOffset="17", latestOffset="18")
+    progress = SimpleNamespace(batchId=4, numInputRows=15, processedRowsPerSecond=3.5, sources=[source, other])
+    status = after(Status(rows=100, state=State.RUNNING), progress)  # type: ignore[arg-type]
+    assert status.rows == 115
+    assert status.batch == 4
+    assert status.lag == {"orders-0": 2, "orders-1": 0, "orders-2": 4}
+    assert status.state is State.RUNNING
+
+
+def test_what_went_wrong_is_one_sentence() -> None:
+    told = (
+        "[STREAM_FAILED] Query [id = 1] terminated\npy4j.Py4JException: An exception\n"
+        "  File 'x'\nottla.spark.offsets.SourceError: orders-0 is gone: its topic was deleted.\n\n\tat org.apache.spark"
+    )
+    assert first_cause(RuntimeError(told)) == "orders-0 is gone: its topic was deleted."
+    assert first_cause(RuntimeError("no more room")) == "no more room"
+    assert first_cause(RuntimeError()) == "RuntimeError"

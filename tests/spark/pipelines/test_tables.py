@@ -1,0 +1,152 @@
+"""Tables without Spark: the tasks' function and the commits, called as the sink calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ottla.spark.pipelines.definition import PipelineError
+from ottla.spark.pipelines.tables import delta, iceberg
+from ottla.spark.pipelines.tables.delta import DeltaTable
+from ottla.spark.pipelines.tables.files import StagedFile, forget_unfinished, stem, writing
+from ottla.spark.pipelines.tables.iceberg import IcebergTable
+from ottla.spark.pipelines.tables.partitioning import TimePartitioning, Unit, time_partitioning
+
+DAY_S = 86_400
+BY_DAY = TimePartitioning("timestamp", Unit.DAY)
+APP = "orders"
+
+AnyTable = IcebergTable | DeltaTable
+Make = Callable[[TimePartitioning | None], AnyTable]
+
+
+@pytest.fixture(params=["iceberg", "delta"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """The same table at each call, known anew each time, as by another process."""
+    kind: type[AnyTable] = IcebergTable if request.param == "iceberg" else DeltaTable
+    return lambda partitioning: kind(tmp_path / "lake" / "orders", partitioning)
+
+
+def rows(*numbers: int, **more: object) -> pa.RecordBatch:
+    """One row a number, on the day of that number."""
+    columns = {
+        "number": pa.array(numbers, pa.int64()),
+        "timestamp": pa.array([number * DAY_S * 1_000_000 for number in numbers], pa.timestamp("us", tz="UTC")),
+        **{name: pa.array([value] * len(numbers)) for name, value in more.items()},
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def staged(
+    table: AnyTable, batch: int, rows: pa.RecordBatch, partitioning: TimePartitioning | None
+) -> list[StagedFile]:
+    task = writing(table.directory, stem(APP, batch), partitioning, into_partitions=isinstance(table, DeltaTable))
+    return [StagedFile(**each) for told in task(iter([rows])) for each in told.to_pylist()]
+
+
+def add(table: AnyTable, batch: int, rows: pa.RecordBatch, partitioning: TimePartitioning | None = BY_DAY) -> None:
+    table.commit(staged(table, batch, rows, partitioning), rows.schema, APP, batch)
+
+
+def numbers(table: AnyTable) -> list[int]:
+    found: list[int] = []
+    for path in table.files():
+        found += pq.ParquetFile(path.removeprefix("file://")).read(columns=["number"])["number"].to_pylist()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("partitioning", [BY_DAY, TimePartitioning("timestamp", Unit.HOUR), None])
+def test_batches_add_up(make: Make, partitioning: TimePartitioning | None) -> None:
+    table = make(partitioning)
+    assert table.last_batch(APP) == -1
+    add(table, 0, rows(1, 2, 2), partitioning)
+    add(make(partitioning), 1, rows(2, 40), partitioning)
+    assert make(partitioning).last_batch(APP) == 1
+    assert make(partitioning).last_batch("another") == -1
+    assert numbers(make(partitioning)) == [1, 2, 2, 2, 40]
+    assert len(table.files()) == (4 if partitioning else 2)  # A file holds rows of one partition.
+
+
+def test_a_batch_of_no_rows_counts(make: Make) -> None:
+    add(make(BY_DAY), 0, rows(1))
+    add(make(BY_DAY), 1, rows(1).slice(0, 0))
+    assert make(BY_DAY).last_batch(APP) == 1
+    assert numbers(make(BY_DAY)) == [1]
+
+
+def test_a_new_column_is_added(make: Make) -> None:
+    add(make(BY_DAY), 0, rows(1))
+    add(make(BY_DAY), 1, rows(2, colour="red"))
+    add(make(BY_DAY), 2, rows(3))
+    assert numbers(make(BY_DAY)) == [1, 2, 3]
+
+
+def test_a_column_of_another_type_is_refused(make: Make) -> None:
+    add(make(BY_DAY), 0, rows(1, colour="red"))
+    with pytest.raises(PipelineError, match=r"do not fit the table .* Cast the column"):
+        add(make(BY_DAY), 1, rows(2, colour=b"red"))
+    assert make(BY_DAY).last_batch(APP) == 0
+    assert numbers(make(BY_DAY)) == [1]
+
+
+def test_files_of_a_batch_that_broke_off_are_removed(make: Make) -> None:
+    add(make(BY_DAY), 0, rows(1, 2))
+    table = make(BY_DAY)
+    orphans = staged(table, 1, rows(3, 4, 5), BY_DAY)
+    assert all(Path(each.path).exists() for each in orphans)
+    removed = forget_unfinished(table.directory, APP, table.last_batch(APP), known=table.holds)
+    assert removed == 3
+    assert not any(Path(each.path).exists() for each in orphans)
+    assert numbers(make(BY_DAY)) == [1, 2]
+
+
+def test_what_the_table_holds_is_not_removed(make: Make) -> None:
+    """Even if its number were lost."""
+    add(make(BY_DAY), 0, rows(1, 2))
+    table = make(BY_DAY)
+    assert forget_unfinished(table.directory, APP, -1, known=table.holds) == 0
+    assert numbers(make(BY_DAY)) == [1, 2]
+
+
+def test_small_files_become_one(make: Make) -> None:
+    for batch in range(iceberg.FILES_TO_COMPACT):
+        add(make(BY_DAY), batch, rows(1, 1) if batch else rows(1, 2))
+    add(make(BY_DAY), iceberg.FILES_TO_COMPACT, rows(1, colour="red"))
+    before = numbers(make(BY_DAY))
+    assert make(BY_DAY).compact() == delta.SMALL_FILES_MIN + 1
+    assert numbers(make(BY_DAY)) == before
+    assert len(make(BY_DAY).files()) == 2
+    assert make(BY_DAY).last_batch(APP) == iceberg.FILES_TO_COMPACT
+
+
+def test_an_iceberg_table_is_read_by_others(tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    table = IcebergTable(tmp_path / "lake" / "orders", BY_DAY)
+    add(table, 0, rows(1, 2, 3))
+    add(table, 1, rows(4, colour="red"))
+    catalog = SqlCatalog("ottla", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    read = catalog.load_table("ottla.orders")
+    assert sorted(read.scan(row_filter="number > 1").to_arrow()["number"].to_pylist()) == [2, 3, 4]
+    day_two = list(read.scan(row_filter="timestamp >= '1970-01-03T00:00:00+00:00'").plan_files())
+    assert len(day_two) == 3, "partitions are pruned"
+
+
+def test_a_delta_table_is_read_by_others(tmp_path: Path) -> None:
+    from deltalake import DeltaTable as Table
+
+    add(DeltaTable(tmp_path / "orders", BY_DAY), 0, rows(1, 2, 3))
+    add(DeltaTable(tmp_path / "orders", BY_DAY), 1, rows(4, colour="red"))
+    read = Table(tmp_path / "orders").to_pyarrow_table().to_pydict()
+    assert sorted(read["number"]) == [1, 2, 3, 4]
+    assert sorted(read["timestamp_day"]) == ["1970-01-02", "1970-01-03", "1970-01-04", "1970-01-05"]
+
+
+def test_partitioning_by_what_is_unknown() -> None:
+    with pytest.raises(PipelineError, match="choose hour, day or month"):
+        time_partitioning("timestamp", "week")
+    assert time_partitioning(None, "week") is None

@@ -1,0 +1,135 @@
+"""A process of the sink dies, at every step that it has a name for; a reader of committed records sees each row once.
+
+Two batches, the first of which meets the crash. What Spark does is played by `sink_world.Query`: a task that died is
+tried again, a driver that died starts again from its checkpoint, and where only its Python process died it aborts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.node_process import NodeProcess, running_node
+from tests.spark.sink_world import Query, committed, create_topic, set_transaction_version
+
+PARTITIONS = 2
+TASK = ("before-begin", "after-begin", "rows-sent", "rows-acknowledged")
+OPENING = tuple(
+    f"{when}-Opening-{effect}"
+    for effect in ("TakeClaim", "ReadDecisions", "SweepOrphans")
+    for when in ("before", "after")
+)
+BEFORE_DECISION = (
+    "before-Committing-LookAt",
+    "after-Committing-LookAt",
+    "before-Committing-RecordDecision",
+    "decision-written",
+)
+AFTER_DECISION = (
+    "after-Committing-RecordDecision",
+    "before-Committing-EndTransactions",
+    *(f"end-sent-{number}" for number in (1, 2)),
+    *(f"ended-{number}" for number in (1, 2)),
+    "after-Committing-EndTransactions",
+    "before-Committing-RecordCompletion",
+    "after-Committing-RecordCompletion",
+)
+FINISHING = (
+    "before-Opening-EndTransactions",
+    "end-sent-2",
+    "ended-1",
+    "after-Opening-EndTransactions",
+    "before-Opening-RecordCompletion",
+    "after-Opening-RecordCompletion",
+)
+UNDOING_UNDECIDED = (
+    "before-Undoing-TakeClaim",
+    "after-Undoing-TakeClaim",
+    "after-Undoing-ReadDecisions",
+    "ended-1",
+    "after-Undoing-EndTransactions",
+    "after-Undoing-SweepOrphans",
+)
+UNDOING_DECIDED = (
+    "after-Undoing-TakeClaim",
+    "after-Undoing-ReadDecisions",
+    "ended-2",
+    "after-Undoing-EndTransactions",
+    "after-Undoing-RecordCompletion",
+)
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["version2", "version1"])
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_node(tmp_path_factory.mktemp(f"sink-{request.param}")) as running:
+        if request.param != 2:
+            set_transaction_version(running.bootstrap, request.param)
+        yield running
+
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def query(node: NodeProcess) -> Query:
+    name = f"crashes-{next(_names)}"
+    create_topic(node.bootstrap, name, PARTITIONS)
+    return Query(node.bootstrap, name, sink=name)
+
+
+def play(query: Query, *crashes: str, driver_survives: bool = False) -> None:
+    """Two batches, and the judgement."""
+    query.crashes = list(crashes)
+    query.driver_survives = driver_survives
+    query.run_batch(0)
+    assert not query.crashes, f"{query.crashes} was never reached, after {query.died_at}"
+    query.driver_survives = False
+    query.run_batch(1)
+    assert committed(query.bootstrap, query.topic, PARTITIONS) == query.expected(2)
+
+
+@pytest.mark.parametrize("step", TASK)
+def test_a_task_dies(query: Query, step: str) -> None:
+    play(query, step)
+
+
+@pytest.mark.parametrize("step", OPENING)
+def test_the_driver_dies_while_it_opens_the_sink(query: Query, step: str) -> None:
+    play(query, step)
+
+
+@pytest.mark.parametrize("step", [*BEFORE_DECISION, *AFTER_DECISION])
+def test_the_driver_dies_while_it_commits(query: Query, step: str) -> None:
+    play(query, step)
+
+
+@pytest.mark.parametrize("step", [*BEFORE_DECISION, *AFTER_DECISION])
+def test_its_python_process_dies_while_it_commits_and_spark_aborts(query: Query, step: str) -> None:
+    play(query, step, driver_survives=True)
+
+
+@pytest.mark.parametrize("step", FINISHING)
+def test_the_driver_dies_again_while_it_finishes_what_was_decided(query: Query, step: str) -> None:
+    play(query, "after-Committing-RecordDecision", step)
+
+
+@pytest.mark.parametrize("step", UNDOING_UNDECIDED)
+def test_the_driver_dies_again_while_it_aborts(query: Query, step: str) -> None:
+    play(query, "before-Committing-RecordDecision", step, driver_survives=True)
+
+
+@pytest.mark.parametrize("step", UNDOING_DECIDED)
+def test_the_driver_dies_again_while_it_finishes_instead_of_aborting(query: Query, step: str) -> None:
+    play(query, "after-Committing-RecordDecision", step, driver_survives=True)
+
+
+def test_every_named_step_of_a_task_and_a_driver_is_tried() -> None:
+    """A step that is added must be added here too."""
+    source = Path(__file__).parents[2] / "src" / "ottla" / "spark"
+    text = "".join(path.read_text() for path in source.glob("*.py"))
+    tried = {*TASK, *OPENING, *BEFORE_DECISION, *AFTER_DECISION, *FINISHING, *UNDOING_UNDECIDED, *UNDOING_DECIDED}
+    named = {line.split('reached("')[1].split('"')[0] for line in text.splitlines() if 'reached("' in line}
+    assert named <= tried, named - tried

@@ -1,0 +1,275 @@
+"""What the sink promises beside crashes: about copies of tasks and drivers, timeouts, batches that come again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.records import Record
+from ottla.records.batch import BatchHeader
+from ottla.records.control import ControlType, control_key
+from ottla.spark import decision_log
+from ottla.spark.connections import connections
+from ottla.spark.decision_log import DecisionsView, decision_from_json, decision_to_json
+from ottla.spark.staging import _take_id
+from ottla.spark.transactions import OpenSink, SinkError, TaskResult, commit, open_sink, undo
+from ottla.spark.two_phase import Claim, Decision, Staged
+from tests.node_process import NodeProcess, running_node
+from tests.spark.forked import Died
+from tests.spark.sink_world import (
+    Query,
+    committed,
+    create_topic,
+    open_partitions,
+    rows_of,
+    set_transaction_version,
+    wait_until_stable,
+)
+
+PARTITIONS = 2
+FIRST = Claim(1, 0)
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """One that looks for transactions which have timed out ten times a second."""
+    setting = "transaction.abort.timed.out.transaction.cleanup.interval.ms=100"
+    with running_node(tmp_path_factory.mktemp("protocol"), "--set", setting) as running:
+        yield running
+
+
+@pytest.fixture
+def new_query(node: NodeProcess) -> Callable[..., Query]:
+    def make(**options: str) -> Query:
+        name = f"protocol-{next(_names)}"
+        create_topic(node.bootstrap, name, PARTITIONS)
+        return Query(node.bootstrap, name, sink=name, options=options)
+
+    return make
+
+
+def rows(query: Query) -> list[str]:
+    return sorted(committed(query.bootstrap, query.topic, PARTITIONS).elements())
+
+
+def stage_all(query: Query, opened: OpenSink, batch_id: int) -> list[TaskResult]:
+    return [query.stage(opened, batch_id, task) for task in range(query.tasks)]
+
+
+def test_of_two_copies_of_a_task_one_is_committed(new_query: Callable[..., Query]) -> None:
+    """Speculation: both have staged everything, and Spark names one of them. The other is aborted by the next batch."""
+    query = new_query()
+    opened = query.open()
+    results: list[TaskResult | None] = [query.run_task(opened, 0, task) for task in range(query.tasks)]
+    assert query.run_task(opened, 0, 1) is not None
+    query.commit(results)
+    assert open_partitions(query.bootstrap, query.topic, PARTITIONS), "the copy's transaction is open"
+    query.run_batch(1)
+    assert rows(query) == sorted(query.expected(2).elements())
+
+
+def test_a_batch_that_spark_runs_again_is_not_written_again(new_query: Callable[..., Query]) -> None:
+    """The driver died after the sink's commit and before Spark's own note of it."""
+    query = new_query()
+    query.run_batch(0)
+    query.run_batch(1)
+    opened = query.open()
+    again = query.stage(opened, 1, 0)
+    assert again.skipped
+    assert again.staged is None
+    query.run_batch(1)
+    query.run_batch(2)
+    assert rows(query) == sorted(query.expected(3).elements())
+
+
+def test_a_query_with_a_new_checkpoint_counts_from_the_beginning(new_query: Callable[..., Query]) -> None:
+    query = new_query()
+    query.run_batch(0)
+    query.query_id = "with-a-new-checkpoint"
+    query.run_batch(0)
+    assert rows(query) == sorted([*query.expected(1).elements()] * 2)
+
+
+def test_a_driver_that_was_replaced_cannot_commit_nor_harm(new_query: Callable[..., Query]) -> None:
+    query = new_query()
+    old = query.open()
+    theirs = stage_all(query, old, 0)
+    new = query.open()
+    ours = stage_all(query, new, 0)
+    with pytest.raises(SinkError, match="not open any more"):
+        commit(query.sink_options, theirs)
+    undo(query.sink_options, theirs)
+    commit(query.sink_options, ours)
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+def test_a_driver_that_is_replaced_between_its_look_and_its_decision_cannot_decide(
+    new_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = new_query()
+    theirs = stage_all(query, query.open(), 0)
+    new = query.open()
+    coordination = connections(query.sink_options.client).coordination
+    with monkeypatch.context() as patched:
+        patched.setattr(coordination, "not_open", lambda staged: [])
+        with pytest.raises(SinkError, match="Another query has taken over"):
+            commit(query.sink_options, theirs)
+    undo(query.sink_options, theirs)
+    commit(query.sink_options, stage_all(query, new, 0))
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+def time_out(query: Query, transactional_id: str) -> None:
+    """As the coordinator does it when the time is up: an abort, with a higher epoch. No clock, so no luck."""
+    connections(query.sink_options.client).coordination.fence(transactional_id, 60_000)
+
+
+def test_a_transaction_that_times_out_before_the_decision_fails_the_batch_whole(
+    new_query: Callable[..., Query],
+) -> None:
+    query = new_query()
+    results = stage_all(query, query.open(), 0)
+    assert results[1].staged is not None
+    time_out(query, results[1].staged.transactional_id)
+    with pytest.raises(SinkError, match=r"1 of its 2 transactions are not open any more.*kafka.transaction.timeout.ms"):
+        commit(query.sink_options, results)
+    undo(query.sink_options, results)
+    assert rows(query) == []
+
+
+def test_a_transaction_that_times_out_after_the_decision_is_told_and_never_hidden(
+    new_query: Callable[..., Query],
+) -> None:
+    query = new_query()
+    query.run_batch(0)
+    query.crashes = ["after-Committing-RecordDecision"]
+    opened = query.open()
+    results = stage_all(query, opened, 1)
+    assert results[1].staged is not None
+    with pytest.raises(Died):
+        query.commit([*results])
+    time_out(query, results[1].staged.transactional_id)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"Batch 1 .* was decided, but 1 of its 2 transactions had timed out"):
+            open_sink(query.sink_options, query.sink)
+    query.options["failOnLostTransaction"] = "false"
+    query.run_batch(1)
+    query.run_batch(2)
+    lost = set(rows_of(1, 1))
+    assert rows(query) == sorted(row for row in query.expected(3).elements() if row not in lost)
+
+
+@pytest.mark.slow
+def test_the_clock_of_the_coordinator_is_what_times_out(new_query: Callable[..., Query]) -> None:
+    query = new_query(**{"kafka.transaction.timeout.ms": "4000"})
+    results = stage_all(query, query.open(), 0)
+    wait_until_stable(query.bootstrap, query.topic, PARTITIONS, within_s=60)
+    with pytest.raises(SinkError, match="not open any more"):
+        commit(query.sink_options, results)
+
+
+@pytest.mark.parametrize(("staged_at", "ended_at"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize("step", ["before-Committing-RecordDecision", "after-Committing-RecordDecision", "ended-1"])
+def test_the_level_of_transactions_is_changed_between_the_two_phases(
+    new_query: Callable[..., Query], staged_at: int, ended_at: int, step: str
+) -> None:
+    query = new_query()
+    try:
+        set_transaction_version(query.bootstrap, staged_at)
+        query.crashes = [step]
+        with pytest.raises(Died):
+            query.try_batch(0)
+        set_transaction_version(query.bootstrap, ended_at)
+        query.run_batch(0)
+        query.run_batch(1)
+        assert rows(query) == sorted(query.expected(2).elements())
+    finally:
+        set_transaction_version(query.bootstrap, 2)
+
+
+def test_a_batch_write_that_died_after_its_decision_is_finished_by_another_sink(
+    new_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = new_query()
+    query.crashes = ["after-Committing-RecordDecision"]
+    opened = query.call(lambda: open_sink(query.sink_options, f"write-{query.topic}", forsaken=True))
+    results: list[TaskResult | None] = [query.run_task(opened, 0, task) for task in range(query.tasks)]
+    with pytest.raises(Died):
+        query.commit(results)
+    assert open_partitions(query.bootstrap, query.topic, PARTITIONS)
+    another = new_query()
+    open_sink(another.sink_options, another.sink)
+    assert open_partitions(query.bootstrap, query.topic, PARTITIONS), "its own driver might still be at it"
+    monkeypatch.setattr(decision_log, "FORSAKEN_AFTER_MS", -1)
+    open_sink(another.sink_options, another.sink)
+    assert rows(query) == sorted(query.expected(1).elements())
+    log = connections(query.sink_options.client).decisions(decision_log.DEFAULT_TOPIC)
+    assert log.read(f"write-{query.topic}").own is None, "nothing is left of it in the log"
+
+
+def test_a_process_takes_its_transactional_ids_again_only_under_a_later_claim() -> None:
+    def opened(epoch: int, producer_id: int = 7) -> OpenSink:
+        return OpenSink(sink="again", claim=Claim(producer_id, epoch), forsaken=False, decided=None)
+
+    first, second = _take_id(opened(1)), _take_id(opened(1))
+    assert first != second, "one batch may have several tasks in one process"
+    assert [_take_id(opened(2)), _take_id(opened(2))] == [first, second]
+    assert _take_id(opened(1)) not in (first, second), "a task of a driver that was replaced"
+    assert _take_id(opened(3, producer_id=8)) not in (first, second), "no telling which is later"
+
+
+# The decision log's view.
+
+
+def header(producer_id: int, *, transactional: bool = True, control: bool = False) -> BatchHeader:
+    attributes = (0x10 if transactional else 0) | (0x20 if control else 0)
+    return BatchHeader(0, 0, 0, 2, 0, attributes, 0, 0, 0, producer_id, 0, 0, 1)
+
+
+def marker(kind: ControlType) -> list[Record]:
+    return [Record(0, 0, control_key(kind), b"\0\0\0\0\0\0")]
+
+
+def decision(batch_id: int, claim: Claim = FIRST, *, forsaken: bool = False) -> Decision:
+    staged = (Staged("ottla/s/a", 5, 6, 1), Staged("ottla/s/b", 7, 8, 2))
+    return Decision(sink="s", query_id="q", batch_id=batch_id, claim=claim, staged=staged, forsaken=forsaken)
+
+
+def record(key: str, value: bytes | None, timestamp: int = 0) -> Record:
+    return Record(0, timestamp, key.encode(), value)
+
+
+def test_a_decision_reads_back() -> None:
+    assert decision_from_json("s", decision_to_json(decision(3))) == decision(3)
+
+
+def test_a_decision_counts_when_its_transaction_is_committed() -> None:
+    view = DecisionsView()
+    view.on_batch(header(1), [record("s", decision_to_json(decision(1)))])
+    assert view.of("s", 0).own is None
+    view.on_batch(header(2), [record("s", decision_to_json(decision(9)))])
+    view.on_batch(header(1, control=True), marker(ControlType.COMMIT))
+    own = view.of("s", 0).own
+    assert own is not None
+    assert (own.decision.batch_id, own.completed) == (1, False)
+    view.on_batch(header(2, control=True), marker(ControlType.ABORT))
+    assert view.of("s", 0).own == own
+    view.on_batch(header(-1, transactional=False), [record("s/completed", b"[1, 0]")])
+    assert view.of("s", 0).own == own._replace(completed=True)
+    view.on_batch(header(3), [record("s", decision_to_json(decision(2, Claim(1, 1))))])
+    view.on_batch(header(3, control=True), marker(ControlType.COMMIT))
+    newest = view.of("s", 0).own
+    assert newest is not None
+    assert (newest.decision.batch_id, newest.completed) == (2, False), "completed was the one before"
+
+
+def test_a_forsaken_decision_is_anybodys_after_a_while() -> None:
+    view = DecisionsView()
+    view.on_batch(header(-1, transactional=False), [record("s", decision_to_json(decision(0, forsaken=True)), 1000)])
+    assert view.of("another", 2000).forsaken == ()
+    assert view.of("another", 60_000).forsaken == (decision(0, forsaken=True),)
+    view.on_batch(header(-1, transactional=False), [record("s", None), record("s/completed", None)])
+    assert view.of("another", 60_000).forsaken == ()
