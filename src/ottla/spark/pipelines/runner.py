@@ -39,7 +39,7 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
             tell(said)
 
         say(status)
-        run = Run(name=pipeline.name, checkpoint=home.checkpoint, once=once, interval_s=interval_s)
+        run = Run(name=pipeline.name, checkpoint=home.checkpoint, number=home.runs(), once=once, interval_s=interval_s)
         try:
             frame = pipeline.build(session(pipeline.name))
             say(replace(status, state=State.RUNNING))
@@ -47,6 +47,7 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
                 _follow(pipeline.sink.start(frame, run), asked, lambda: status, say)
             else:
                 pipeline.sink.write(frame, run)
+                home.count_run()
         except Exception as error:
             sentence = first_cause(error)
             say(replace(status, state=State.FAILED, error=sentence))
