@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,8 +23,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def registry_url(node: NodeProcess) -> str:
-    """What `ottla up` says after that it is ready."""
-    assert node.process.stdout is not None
-    word, url = node.process.stdout.readline().split()
-    assert word == "schemas:"
+    """What `ottla up` says before it is ready."""
+    (url,) = re.findall(r"^schemas: (\S+)$", node.log(), re.MULTILINE)
     return str(url)
