@@ -23,6 +23,5 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def registry_url(node: NodeProcess) -> str:
-    """What `ottla up` says before it is ready."""
-    (url,) = re.findall(r"^schemas: (\S+)$", node.log(), re.MULTILINE)
-    return str(url)
+    """What `ottla up` says before it is ready (its log is that of earlier starts too)."""
+    return str(re.findall(r"^schemas: (\S+)$", node.log(), re.MULTILINE)[-1])
