@@ -1,8 +1,8 @@
 """A pipeline's home: the directory of what it leaves behind.
 
-`checkpoint/` is Spark's own, where the stream stands; `status.json` is what `ottla pipeline status` shows, replaced whole
-after every batch; `runs` counts the batch runs that have finished: one that broke off comes again under its number;
-`lock` is held, with the runner's process id in it, for as long as it runs.
+`checkpoint/` is Spark's own, where the stream stands; `status.json` is what `ottla pipeline status` shows, replaced
+whole after every batch; `runs` counts the batch runs that have finished: one that broke off comes again under its
+number; `lock` is held, with the runner's process id in it, for as long as it runs.
 """
 
 from __future__ import annotations
