@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,12 +23,12 @@ from rich.console import Console
 
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
-from tests.oracle.apache_kafka import KafkaTools, OracleTimeout, OracleUnavailable
+from tests.oracle.apache_kafka import KafkaTools
 from tests.oracle.clusters import Cluster, ClusterNode, KafkaCluster, OttlaCluster
-from tests.oracle.ottla_node import OttlaFailed, ottla_command
+from tests.oracle.ottla_node import ottla_command
 from tests.wire_client import WireClient
 
-from . import load, report, series, servers
+from . import load, series, servers
 from .cases import KB, Case, Metric, Sample
 from .load import Batches, LoadFailed
 from .runner import Result
@@ -450,18 +449,6 @@ def all_cases() -> list[Case]:
 # Running.
 
 
-def arguments(given: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.cluster", description="Three nodes of each, side by side.")
-    parser.add_argument(
-        "--only", metavar="PATTERN", help="only cases whose title holds PATTERN (a glob, or plain text)"
-    )
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help="runs of a line on each side")
-    parser.add_argument("--ottla", metavar="CMD", help="the command that starts Ottla (default: this environment's)")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where cluster-results.md and its plot go")
-    parser.add_argument("--list", action="store_true", help="print the titles of the cases and end")
-    return parser.parse_args(given)
-
-
 def make_sides(options: argparse.Namespace, tools: KafkaTools, scratch: Path) -> tuple[Side, Side]:
     command = shlex.split(options.ottla) if options.ottla else ottla_command()
 
@@ -494,42 +481,21 @@ def run(options: argparse.Namespace, console: Console, scratch: Path) -> list[Re
         return series.run_series(cases, sides, options.repetitions, console, warm_up=lambda tick: warm_up(sides))
 
 
-def main(given: Sequence[str]) -> int:
-    options = arguments(given)
-    console = Console() if sys.stdout.isatty() else Console(width=180)
-    if options.list:
-        for case in series.chosen(all_cases(), options.only):
-            print(f"{case.group}: {case.title}")
-        return 0
-    output: Path = options.output or (load.CACHE if options.only else Path(__file__).parent)
-    output.mkdir(parents=True, exist_ok=True)
-    load.CACHE.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="cluster-", dir=load.CACHE))
-    started = time.monotonic()
-    try:
-        results = run(options, console, scratch)
-    except (LoadFailed, OracleUnavailable, OracleTimeout, OttlaFailed) as failure:
-        console.print(f"the benchmarks could not run: {failure}", style="red", highlight=False)
-        return 2
-    finally:
-        servers.remove(scratch)
-    rows = report.all_rows(results)
-    names = ("Ottla", "Apache Kafka")
-    setting = report.Setting(names=names, repetitions=options.repetitions, data=load.CACHE, pure=False, ceiling={})
-    report.plot(rows, setting, output / "cluster-results.svg")
-    facts = [
+COMMAND = series.Command(
+    name="cluster",
+    description="Three nodes of each, side by side.",
+    repetitions=REPETITIONS,
+    cases=all_cases,
+    run=run,
+    facts=[
         "Three nodes a side, each broker and controller, both clusters up the whole time; topics have three replicas "
         "and `min.insync.replicas=2`, every write `acks=all`, idempotent where throughput is measured.",
         f"Equal timeouts: {', '.join(f'`{key}={value}`' for key, value in TIMEOUTS.items())}; the rest are defaults.",
         "A write gap is the longest time between two acknowledgements that a librdkafka producer saw after the kill, "
         "writing every 5 ms.",
-    ]
-    page = report.markdown(rows, setting, "cluster-results.svg", told=facts, made_by="make bench-cluster")
-    (output / "cluster-results.md").write_text(page)
-    console.print(report.table(rows, names))
-    console.print(f"{time.monotonic() - started:.0f} s; written to {output / 'cluster-results.md'}", highlight=False)
-    return 0
+    ],
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(COMMAND.main(sys.argv[1:]))

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,11 +22,11 @@ from rich.console import Console
 from ottla.runtime.system import run as run_on_loop
 from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
-from tests.oracle.apache_kafka import KafkaTools, OracleTimeout, OracleUnavailable
-from tests.oracle.ottla_node import OttlaFailed, ottla_command
+from tests.oracle.apache_kafka import KafkaTools
+from tests.oracle.ottla_node import ottla_command
 from tests.wire_client import WireClient
 
-from . import load, report, series, servers
+from . import load, series, servers
 from .cases import Case, Metric, Sample
 from .load import LoadFailed
 from .members import ClassicMembers, ConsumerMembers
@@ -283,18 +282,6 @@ def all_cases() -> list[Case]:
 # Running.
 
 
-def arguments(given: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.groups", description="Groups and transactions, side by side.")
-    parser.add_argument(
-        "--only", metavar="PATTERN", help="only cases whose title holds PATTERN (a glob, or plain text)"
-    )
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help="runs of a line on each side")
-    parser.add_argument("--ottla", metavar="CMD", help="the command that starts Ottla (default: this environment's)")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where groups-results.md and its plot go")
-    parser.add_argument("--list", action="store_true", help="print the titles of the cases and end")
-    return parser.parse_args(given)
-
-
 def warm_up(sides: Sequence[Side]) -> None:
     """Long enough for a JVM to compile what is asked of it."""
     for side in sides:
@@ -320,30 +307,13 @@ def run(options: argparse.Namespace, console: Console, scratch: Path) -> list[Re
         return series.run_series(cases, sides, options.repetitions, console, warm_up=lambda tick: warm_up(sides))
 
 
-def main(given: Sequence[str]) -> int:
-    options = arguments(given)
-    console = Console() if sys.stdout.isatty() else Console(width=180)
-    if options.list:
-        for case in series.chosen(all_cases(), options.only):
-            print(f"{case.group}: {case.title}")
-        return 0
-    output: Path = options.output or (load.CACHE if options.only else Path(__file__).parent)
-    output.mkdir(parents=True, exist_ok=True)
-    load.CACHE.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="groups-", dir=load.CACHE))
-    started = time.monotonic()
-    try:
-        results = run(options, console, scratch)
-    except (LoadFailed, OracleUnavailable, OracleTimeout, OttlaFailed) as failure:
-        console.print(f"the benchmarks could not run: {failure}", style="red", highlight=False)
-        return 2
-    finally:
-        servers.remove(scratch)
-    rows = report.all_rows(results)
-    names = ("Ottla", "Apache Kafka")
-    setting = report.Setting(names=names, repetitions=options.repetitions, data=load.CACHE, pure=False, ceiling={})
-    report.plot(rows, setting, output / "groups-results.svg")
-    facts = [
+COMMAND = series.Command(
+    name="groups",
+    description="Groups and transactions, side by side.",
+    repetitions=REPETITIONS,
+    cases=all_cases,
+    run=run,
+    facts=[
         "One node a side, with `group.initial.rebalance.delay.ms=0`; else as `ottla up` and Apache Kafka set "
         "themselves up (one partition of `__consumer_offsets` here, fifty there).",
         "The first assignment is librdkafka's, from its first poll. The members of a rebalance are bare connections on "
@@ -351,13 +321,9 @@ def main(given: Sequence[str]) -> int:
         "best of three such rounds a run); one of the new protocol begins with a hundred first heartbeats.",
         "Offset commits are requests of one partition each, one in flight a consumer, each consumer in a group of its "
         "own. Transactions are librdkafka's, 100 B a record, one after another.",
-    ]
-    page = report.markdown(rows, setting, "groups-results.svg", told=facts, made_by="make bench-groups")
-    (output / "groups-results.md").write_text(page)
-    console.print(report.table(rows, names))
-    console.print(f"{time.monotonic() - started:.0f} s; written to {output / 'groups-results.md'}", highlight=False)
-    return 0
+    ],
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(COMMAND.main(sys.argv[1:]))

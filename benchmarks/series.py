@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import load, report
+from tests.oracle.apache_kafka import OracleTimeout, OracleUnavailable
+from tests.oracle.ottla_node import OttlaFailed
+
+from . import load, report, servers
 from .cases import Case
+from .load import LoadFailed
 from .runner import Result, run_case
 from .servers import Side
 
@@ -58,3 +68,58 @@ def run_series(
                 told = report.cells(row)
                 console.print(f"{told[0]}: {told[1]} against {told[2]}, ratio {told[3]}, {told[6]}", highlight=False)
     return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A series with a page of its own: `benchmarks.<name>`, made by `make bench-<name>`, which writes
+    `<name>-results.md` and its plot."""
+
+    name: str
+    description: str
+    repetitions: int
+    cases: Callable[[], list[Case]]
+    run: Callable[[argparse.Namespace, Console, Path], list[Result]]
+    facts: Sequence[str]
+    """What a reader must know of how it was measured."""
+
+    def arguments(self, given: Sequence[str]) -> argparse.Namespace:
+        parser = argparse.ArgumentParser(prog=f"benchmarks.{self.name}", description=self.description)
+        add = parser.add_argument
+        add("--only", metavar="PATTERN", help="only cases whose title holds PATTERN (a glob, or plain text)")
+        add("--repetitions", type=int, default=self.repetitions, metavar="N", help="runs of a line on each side")
+        add("--ottla", metavar="CMD", help="the command that starts Ottla (default: this environment's)")
+        add("--output", type=Path, metavar="DIR", help=f"where {self.name}-results.md and its plot go")
+        add("--list", action="store_true", help="print the titles of the cases and end")
+        return parser.parse_args(given)
+
+    def main(self, given: Sequence[str]) -> int:
+        options = self.arguments(given)
+        console = Console() if sys.stdout.isatty() else Console(width=180)
+        if options.list:
+            for case in chosen(self.cases(), options.only):
+                print(f"{case.group}: {case.title}")
+            return 0
+        output: Path = options.output or (load.CACHE if options.only else Path(__file__).parent)
+        output.mkdir(parents=True, exist_ok=True)
+        load.CACHE.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=load.CACHE))
+        started = time.monotonic()
+        try:
+            results = self.run(options, console, scratch)
+        except (LoadFailed, OracleUnavailable, OracleTimeout, OttlaFailed) as failure:
+            console.print(f"the benchmarks could not run: {failure}", style="red", highlight=False)
+            return 2
+        finally:
+            servers.remove(scratch)
+        rows = report.all_rows(results)
+        names = ("Ottla", "Apache Kafka")
+        setting = report.Setting(names=names, repetitions=options.repetitions, data=load.CACHE, pure=False, ceiling={})
+        stem = f"{self.name}-results"
+        report.plot(rows, setting, output / f"{stem}.svg")
+        made_by = f"make bench-{self.name}"
+        page = report.markdown(rows, setting, f"{stem}.svg", told=list(self.facts), made_by=made_by)
+        (output / f"{stem}.md").write_text(page)
+        console.print(report.table(rows, names))
+        console.print(f"{time.monotonic() - started:.0f} s; written to {output / f'{stem}.md'}", highlight=False)
+        return 0

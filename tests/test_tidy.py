@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "ottla"
-PURE_ROOMS = ("partition", "raft", "metadata", "controller", "coordinator", "security")
+PURE_ROOMS = ("partition", "raft", "metadata", "controller", "coordinator", "security", "schemas")
 ASYNC_ROOMS = ("broker", "client", "gateway", "console", "testing", "cli", "sim", "runtime")
 MACHINE_MODULES = {"asyncio", "time", "socket", "random", "secrets", "threading", "os", "subprocess", "select", "uuid"}
 GENERATED = SOURCE / "wire" / "messages"

@@ -98,8 +98,16 @@ def test_a_flood_of_denials_floods_neither_the_log_nor_the_memory(lines: pytest.
         clock.now_s += 1
         for number in range(200):
             log.denied("User:eve", "h", READ, TOPIC, f"{clock.now_s}-{number}")
-    assert "denied untold=4900" in lines.messages
+    assert "untold=4900" in lines.messages
     assert len(log._seen) <= SEEN_MAX
+
+
+def test_a_failed_login_is_one_line(lines: pytest.LogCaptureFixture) -> None:
+    log = AuditLog(StoppedClock())
+    for _ in range(LINES_PER_SECOND_MAX + 5):
+        log.login_failed("10.0.0.66", "CLIENTS", "no such user:\n'x'")
+    assert lines.messages[0] == 'login failed host="10.0.0.66" listener=CLIENTS reason="no such user:\\n\'x\'"'
+    assert len(lines.messages) == LINES_PER_SECOND_MAX
 
 
 def test_the_logger_switches_it_off(lines: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,10 @@ LINES = [
     ["up", "--data=a=b"],
     ["up", "--set", "num.partitions=3", "--set", "log.dirs=x", "--log-level", "debug"],
     ["up", "--set=num.partitions=3"],
+    ["up", "--registry", "off"],
+    ["up", "--registry=127.0.0.1:9081"],
     ["node", "server.properties"],
+    ["node", "server.properties", "--registry", "127.0.0.1:0"],
     ["node", "--set", "node.id=2", "server.properties", "--log-level=error"],
 ]
 LEFT_TO_THE_FULL_PARSER = [
@@ -48,8 +51,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seen: list[Any] = []
     monkeypatch.setattr("ottla.cli.up.run_up", lambda **options: seen.append(options))
 
-    def run_node(properties: Path, settings: list[str], log_level: str) -> None:
-        seen.append((properties, settings, log_level))
+    def run_node(properties: Path, settings: list[str], log_level: str, registry: str) -> None:
+        seen.append((properties, settings, log_level, registry))
 
     monkeypatch.setattr("ottla.cli.node.run_node", run_node)
     return seen

@@ -95,7 +95,7 @@ def test_the_node_survives_every_lie(target: Target, key: int) -> None:
     assert told > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("key", sorted({key for key, _ in SERVED}), ids=lambda key: APIS[key].name)
 def test_the_node_survives_many_more_lies(target: Target, key: int) -> None:
     told, answered = tell(target, key, 12)

@@ -429,6 +429,8 @@ class ApacheKafka:
         self.data = directory / "data"
         self.log_file = directory / "kafka.log"
         self.port, self.controller_port = free_ports(2)
+        if overrides is not None and "listeners" in overrides:
+            self.port = int(overrides["listeners"].split(",")[0].rpartition(":")[2])
         self.cluster_id = random_cluster_id()
         self._properties_file = directory / "server.properties"
         self._heap = tuple(heap)

@@ -140,8 +140,14 @@ def test_both_sides_agree_on_some_mutated_batches() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10, 16))
-def test_both_sides_agree_on_102_000_mutated_batches(seed: int) -> None:
+@pytest.mark.parametrize("seed", [10, 11])
+def test_both_sides_agree_on_34_000_mutated_batches(seed: int) -> None:
+    compare(seed, 17_000)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(12, 28))
+def test_both_sides_agree_on_272_000_more(seed: int) -> None:
     compare(seed, 17_000)
 
 

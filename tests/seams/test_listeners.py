@@ -19,6 +19,7 @@ from tests.seams.test_maintenance import Stage, stage
 from tests.seams.test_node_in_memory import CONFIG, Client, fetch, fresh
 
 METADATA = 3
+JAAS = "listener.name.outside.plain.sasl.jaas.config"
 DOORS = {
     "listeners": "INSIDE://memory:9092,OUTSIDE://memory:9192,CONTROLLER://memory:9093",
     "advertised.listeners": "INSIDE://kafka.internal:9092,OUTSIDE://kafka.example.org:443",
@@ -75,9 +76,32 @@ async def test_a_door_that_is_not_advertised_goes_by_its_own_address() -> None:
         assert [(broker.host, broker.port) for broker in metadata.brokers] == [("memory", 9192)]
 
 
-async def test_a_protocol_that_is_not_served_is_refused_at_the_start() -> None:
-    protocols = "INSIDE:PLAINTEXT,OUTSIDE:SSL,CONTROLLER:PLAINTEXT"
-    config = NodeConfig({**CONFIG.static, **DOORS, "listener.security.protocol.map": protocols})
+@pytest.mark.parametrize(
+    ("protocol", "settings", "advice"),
+    [
+        ("SSL", {}, "no certificate: set ssl.keystore.type=PEM"),
+        ("SSL", {"ssl.keystore.location": "store.jks"}, "only PEM is read: convert it with `keytool"),
+        ("SSL", {"ssl.keystore.location": "s.p12", "ssl.keystore.type": "PKCS12"}, "convert it with `openssl pkcs12"),
+        ("SSL", {"ssl.keystore.location": "gone.pem", "ssl.keystore.type": "PEM"}, "gone.pem, which cannot be read"),
+        ("SSL", {"ssl.keystore.key": "no key", "ssl.keystore.type": "PEM"}, "0 private keys and 0 certificates"),
+        ("SASL_PLAINTEXT", {}, "GSSAPI, which is not served: choose from PLAIN, SCRAM"),
+        ("SASL_PLAINTEXT", {"sasl.enabled.mechanisms": ""}, "offers no mechanism"),
+        ("SASL_PLAINTEXT", {"sasl.enabled.mechanisms": "PLAIN"}, "set listener.name.outside.plain.sasl.jaas.config"),
+        ("SASL_PLAINTEXT", {"sasl.enabled.mechanisms": "PLAIN", JAAS: "module required"}, "end with a semicolon"),
+        ("SASL_PLAINTEXT", {"sasl.enabled.mechanisms": "PLAIN", JAAS: "module required;"}, "knows no users"),
+        ("SASL_PLAINTEXT", {"sasl.enabled.mechanisms": "OAUTHBEARER"}, "set sasl.oauthbearer.jwks.endpoint.url"),
+        (
+            "SASL_PLAINTEXT",
+            {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "file:/gone.json"},
+            "gone.json .* cannot be had",
+        ),
+    ],
+)
+async def test_a_door_that_cannot_be_locked_keeps_the_node_from_starting(
+    protocol: str, settings: dict[str, str], advice: str
+) -> None:
+    protocols = f"INSIDE:PLAINTEXT,OUTSIDE:{protocol},CONTROLLER:PLAINTEXT"
+    config = NodeConfig({**CONFIG.static, **DOORS, "listener.security.protocol.map": protocols, **settings})
     node = Node(config, fresh(FaultyDisk(), LoopClock(), MemoryNetwork()))
-    with pytest.raises(StartupError, match="OUTSIDE asks for SSL"):
+    with pytest.raises(StartupError, match=advice):
         await node.start()

@@ -154,7 +154,7 @@ def test_what_is_withheld_is_not_counted() -> None:
 
 def test_a_batch_larger_than_the_window_passes_alone() -> None:
     book = ledger(table(({USER: "ada"}, 100.0), kind=FETCH))
-    assert book.at_once_max(FETCH, "ada", "app") == 1000
+    assert book.room(FETCH, "ada", "app", 0) == 1000
     assert book.charge_if_within(FETCH, "ada", "app", 5000, 0) == 0
     assert book.charge_if_within(FETCH, "ada", "app", 1, 100) > 0
 
@@ -180,6 +180,22 @@ def test_a_reader_that_obeys_holds_the_rate_within_a_tenth(rate: float) -> None:
     size = rate / 3
     now_ms, got, began_ms = 0.0, 0.0, 60_000.0
     while now_ms < began_ms + 600_000:
+        wait_ms = book.charge_if_within(FETCH, "ada", "app", size, now_ms)
+        if not wait_ms and now_ms >= began_ms:
+            got += size
+        now_ms += max(wait_ms, 1)
+    assert abs(got / 600 / rate - 1) < 0.1
+
+
+def test_a_reader_with_room_for_part_of_it_gets_that_part() -> None:
+    """Asked for two seconds' worth at a time, in batches of a tenth of that."""
+    rate, batch = 500_000.0, 100_000.0
+    book = ledger(table(({USER: "ada"}, rate), kind=FETCH))
+    now_ms, got, began_ms = 0.0, 0.0, 60_000.0
+    while now_ms < began_ms + 600_000:
+        room = book.room(FETCH, "ada", "app", now_ms)
+        assert room is not None
+        size = max(1, min(room, 2 * rate) // batch) * batch
         wait_ms = book.charge_if_within(FETCH, "ada", "app", size, now_ms)
         if not wait_ms and now_ms >= began_ms:
             got += size

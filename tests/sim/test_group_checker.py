@@ -221,6 +221,13 @@ def test_who_does_not_lead_does_not_coordinate(leader: object, monkeypatch: pyte
         check_silence(machine)
 
 
+def test_what_is_committed_with_its_end_was_true_for_a_while(log: Log) -> None:
+    """A high watermark that was held back passes much at once."""
+    log.write(joined("m1"), member("m1", 4, 0), *records.no_member("g", "m1"))
+    log.history.owned.append(Owned("g", "m1", 4, frozenset({0})))
+    log.checker.on_answers()
+
+
 def test_a_group_has_converged_when_all_is_shared_out() -> None:
     assert not unmet({"g": [("m1", True, {PLACES[0]}), ("m2", True, {PLACES[1]})]}, PLACES)
     assert unmet({"g": [("m1", True, {PLACES[0]}), ("m2", False, {PLACES[1]})]}, PLACES)

@@ -45,7 +45,7 @@ def is_telling(name: str, version: int) -> bool:
     return version in (owner.VERSIONS[0], owner.FLEXIBLE_FROM, owner.VERSIONS[-1])
 
 
-CASES = [pytest.param(*case, marks=() if is_telling(*case) else pytest.mark.slow) for case in KNOWN]
+CASES = [pytest.param(*case, marks=() if is_telling(*case) else pytest.mark.long) for case in KNOWN]
 
 
 def test_kio_knows_nearly_all_requests_and_responses() -> None:

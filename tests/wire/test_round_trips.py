@@ -79,7 +79,7 @@ def test_round_trip(name: str, version: int) -> None:
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "version"), ALL)
 def test_many_round_trips(name: str, version: int) -> None:
     owner = message_class(name)

@@ -59,7 +59,7 @@ def _made(target: str) -> Iterator[bytes]:
     elif target == "quorum_state":
         state = {"data_version": 1, "leaderEpoch": 3, "leaderId": 1, "votedId": -1, "votedDirectoryId": "A" * 22}
         yield json.dumps(state).encode()
-    elif target in ("small_files", "producer_snapshot", "indexes"):
+    elif target in ("small_files", "meta_properties", "producer_snapshot", "indexes"):
         yield from _files(target)
     elif target == "properties":
         yield b"a=b\nlisteners = PLAINTEXT://:9092,\\\n  SSL://[::1]:9093\nmap:A:B,C:D\n# no\nx\\u0041=127.0.0.1:5\n"
@@ -141,6 +141,7 @@ def _coordinator_records(target: str) -> Iterator[bytes]:
 def _files(target: str) -> Iterator[bytes]:
     endings = {
         "small_files": ("checkpoint", ".metadata", ".properties"),
+        "meta_properties": ("meta.properties",),
         "producer_snapshot": (".snapshot",),
         "indexes": ("index",),
     }[target]

@@ -33,6 +33,7 @@ from ottla.records import ValidationRules, batches, iterate
 from ottla.records.compression import CorruptCompression, decompress
 from ottla.records.records import keys_and_values
 from ottla.records.validate import DecompressionBudget, validate_produced
+from ottla.runtime.disk import SystemDisk
 from ottla.runtime.plain_values import NotPlain, read_values
 from ottla.runtime.timers import TimerWheel
 from ottla.wire import commit_codec, fetch_codec, produce_codec
@@ -201,6 +202,20 @@ def small_files(data: bytes) -> None:
     parse_file_name(data.decode("latin-1"))
 
 
+def meta_properties(data: bytes) -> None:
+    checkpoints.read_meta_properties(_OneFile(data), "/fuzz")
+
+
+class _OneFile(SystemDisk):
+    """A disk whose every file has the same content."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read_file(self, path: str) -> bytes:
+        return self._data
+
+
 def producer_snapshot(data: bytes) -> None:
     snapshots.decode(data)
 
@@ -272,6 +287,7 @@ TARGETS = {
     "raft_checkpoint": Target(raft_checkpoint, (*_REFUSED, StartupError)),
     "quorum_state": Target(quorum_state, (StartupError,)),
     "small_files": Target(small_files, ()),
+    "meta_properties": Target(meta_properties, (StartupError,)),
     "producer_snapshot": Target(producer_snapshot, ()),
     "indexes": Target(indexes, ()),
     "properties": Target(properties, (InvalidConfig, ValueError)),

@@ -1,9 +1,9 @@
 """The audit log: who was denied what, and who changed what. Logger `ottla.audit`, one line each.
 
-A denial is written where a right is asked (`Context.may`, `Asker.may`), a change by the node that decides on it: the
-active controller for what is metadata, the broker for records, groups and loggers. A line is words of the form
-key=value; whatever a client has chosen stands in quotes, as in JSON. What configs and credentials are set to is not
-told, only their names.
+A denial is written where a right is asked (`Context.may`, `Asker.may`), a failed login at the gate (`doors`), a change
+by the node that decides on it: the active controller for what is metadata, the broker for records, groups and loggers.
+A line is words of the form key=value; whatever a client has chosen stands in quotes, as in JSON. What configs and
+credentials are set to is not told, only their names.
 
 Denials are for the asking, so they are bounded: the same one is told once a minute, with how often it was repeated, and
 no more than `LINES_PER_SECOND_MAX` are told in a second. The logger's level switches the log off (FATAL), also while
@@ -118,11 +118,20 @@ class AuditLog:
             repeated,
         )
 
+    def login_failed(self, host: str, listener: str, reason: str) -> None:
+        """Somebody could not prove who he is. `reason` names no password."""
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        if self._may_tell(self._clock.monotonic()):
+            _log.info("login failed host=%s listener=%s reason=%s", _quoted(host), listener, _quoted(reason))
+        else:
+            self._untold += 1
+
     def _may_tell(self, now_s: float) -> bool:
         if int(now_s) != self._second:
             self._second, self._lines = int(now_s), 0
             if self._untold:
-                _log.info("denied untold=%d", self._untold)
+                _log.info("untold=%d", self._untold)
                 self._untold = 0
         self._lines += 1
         return self._lines <= LINES_PER_SECOND_MAX

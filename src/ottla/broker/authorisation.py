@@ -14,7 +14,7 @@ from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Acl, Operation, ResourceType
 from ottla.metadata.images import MetadataImage
-from ottla.model import ANONYMOUS, TopicKey
+from ottla.model import TopicKey
 from ottla.security.authorizer import Authorizer
 from ottla.security.rights import BROKER_RIGHTS, CONTROLLER_RIGHTS
 from ottla.wire.message import Message
@@ -67,7 +67,7 @@ class Asker:
     def __init__(self, authorizer: Authorizer, connection: ClientConnection, audit: AuditLog) -> None:
         self._authorizer = authorizer
         self._audit = audit
-        self._principal = ANONYMOUS
+        self._principal = connection.principal
         self._host = connection.peer[0]
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:

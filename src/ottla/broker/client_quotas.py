@@ -109,8 +109,8 @@ class ClientQuotas:
     def charge_if_within(self, kind: QuotaKind, connection: ClientConnection, client_id: str, amount: float) -> int:
         return self._ledger.charge_if_within(kind, _user(connection.principal), client_id, amount, self._now_ms())
 
-    def at_once_max(self, kind: QuotaKind, connection: ClientConnection, client_id: str) -> float | None:
-        return self._ledger.at_once_max(kind, _user(connection.principal), client_id)
+    def room(self, kind: QuotaKind, connection: ClientConnection, client_id: str) -> float | None:
+        return self._ledger.room(kind, _user(connection.principal), client_id, self._now_ms())
 
     def now_s(self) -> float:
         return self._clock.monotonic()
@@ -181,9 +181,11 @@ class Toll:
         self._spent_s = self._quotas.now_s() - self._began_s
 
     def fetch_bytes_max(self) -> int | None:
-        """The most that one answer may hold without exceeding the limit all by itself."""
-        most = self._quotas.at_once_max(QuotaKind.FETCH, self._connection, self._client_id)
-        return None if most is None else int(most)
+        """The most that the answer to a fetch may hold without exceeding the limit. Kafka holds it to a whole window's
+        worth, and then withholds what is too much for the rest of the window: with large answers the rate that comes
+        of that lies far below the limit."""
+        room = self._quotas.room(QuotaKind.FETCH, self._connection, self._client_id)
+        return None if room is None else int(room)
 
     def on_fetched(self, size: int) -> int:
         """The answer to a fetch would hold `size` bytes of records. If the client has to wait, it holds none."""

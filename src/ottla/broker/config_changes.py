@@ -26,7 +26,10 @@ def check_incremental(services: Services, kind: int, name: str, changes: Sequenc
         if name:
             require_this_node(services, name)
             current = services.config.broker
-        validate_broker(services.config, apply_changes(Scope.BROKER, current, changes), per_broker=bool(name))
+        wanted = apply_changes(Scope.BROKER, current, changes)
+        config = validate_broker(services.config, wanted, per_broker=bool(name))
+        if services.doors is not None:
+            services.doors.check(config)
     elif kind == RESOURCE_BROKER_LOGGER:
         require_this_node(services, name)
         _change_loggers(changes, dry=dry)
@@ -46,7 +49,9 @@ def check_whole(services: Services, kind: int, name: str, configs: Sequence[tupl
         if name:
             require_this_node(services, name)
         wanted = {key: value for key, value in configs if value is not None}
-        validate_broker(services.config, wanted, per_broker=bool(name))
+        config = validate_broker(services.config, wanted, per_broker=bool(name))
+        if services.doors is not None:
+            services.doors.check(config)
     elif kind == RESOURCE_BROKER_LOGGER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Logger levels are altered by IncrementalAlterConfigs alone")
 

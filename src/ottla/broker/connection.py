@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.http_responder import HEAD_BYTES_MAX, LEAST_LENGTH, REQUEST_LENGTHS, HttpResponder, speaks_http
@@ -21,6 +21,9 @@ from ottla.model import ANONYMOUS
 from ottla.runtime import Connection, FileSpan
 from ottla.runtime.timers import Timer, TimerWheel
 
+if TYPE_CHECKING:
+    from ottla.broker.doors.authentication import Authentication
+
 IN_FLIGHT_MAX = 128
 """Requests of one connection that may be started and not yet answered; then reading stops until replies have left."""
 
@@ -29,6 +32,8 @@ SMALL_REPLY_BYTES = 256
 
 STASH_BYTES_MAX = 16 * 1024
 """The beginning of a frame up to this size is kept aside, so that slow senders do not hold receive buffers."""
+
+FRAME_BYTES_MIN = 8
 
 _LENGTH = Struct(">i")
 _PRODUCE_KEY = (b"", b"\0", b"\0\0")
@@ -72,6 +77,19 @@ class Service(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """What stands before a connection whose client has yet to prove who it is: the service gives it every request."""
+
+    @property
+    def frame_bounds(self) -> tuple[int, int]:
+        """The least and the most bytes of what may come next."""
+        ...
+
+    def start_request(self, frame: bytes) -> Reply:
+        """Phase one of a request, as `Service.start_request`."""
+        ...
+
+
 class ClientConnection:
     """States: open → closed. Owned by the listener's service; driven by the network."""
 
@@ -100,9 +118,12 @@ class ClientConnection:
         "_waiting",
         "_write_blocked",
         "_yielded",
+        "authentication",
+        "by_token",
         "client_id",
         "close_reason",
         "commit_size",
+        "gate",
         "last_active",
         "malformed",
         "opening_size",
@@ -139,8 +160,13 @@ class ClientConnection:
         self._muted_until_ms = 0.0
         self._closed = False
         self._closing_timer: Timer | None = None
-        self.client_id: str | None = None
+        self.gate: Gate | None = None
+        self.authentication: Authentication | None = None
+        """How the client proved who it is, on a listener that asked for it."""
         self.principal = ANONYMOUS
+        self.by_token = False
+        """Did the client log in with a delegation token?"""
+        self.client_id: str | None = None
         self.software: tuple[str, str] | None = None
         self.close_reason: str | None = None
         self.last_active = 0.0
@@ -222,6 +248,11 @@ class ClientConnection:
             self._transport.close()
             self._forget()
 
+    def set_gate(self, gate: Gate | None) -> None:
+        self.gate = gate
+        # Where there is a gate every frame is out of the ordinary.
+        self._plain_length_max = -1 if gate is not None else min(self._service.frame_bytes_max, LEAST_LENGTH - 1)
+
     def hold(self) -> None:
         """Start no request after the one being started, which has not done its work yet, until `release`."""
         self._held = True
@@ -269,7 +300,9 @@ class ClientConnection:
                 if end - start < 4:
                     break
                 length: int = _LENGTH.unpack_from(buffer, start)[0]
-                if not 8 <= length <= self._plain_length_max and not self._is_frame(length, view[start:end]):
+                if not FRAME_BYTES_MIN <= length <= self._plain_length_max and not self._is_frame(
+                    length, view[start:end]
+                ):
                     break
                 frame_end = start + 4 + length
                 if frame_end > end:
@@ -335,7 +368,10 @@ class ClientConnection:
                     self._answer_http(answer)
                 return False
             self._http_timer.cancel()
-        if not 8 <= length <= self._service.frame_bytes_max:
+        least, most = FRAME_BYTES_MIN, self._service.frame_bytes_max
+        if self.gate is not None:
+            least, most = self.gate.frame_bounds
+        if not least <= length <= most:
             raise Malformed(f"a frame of {length} bytes")
         return True
 

@@ -65,7 +65,12 @@ class Dispatcher:
         self._start_known = produce.start_known
 
     def accept(self) -> ClientConnection:
-        return ClientConnection(self, self._listener, self._services.http)
+        doors = self._services.doors
+        if doors is None or not doors.asks_for_name(self._listener):
+            return ClientConnection(self, self._listener, self._services.http)
+        connection = ClientConnection(self, self._listener)
+        doors.guard(connection, self._start_other)
+        return connection
 
     def opened(self, connection: ClientConnection) -> bool:
         return self._services.connections.opened(connection)
@@ -73,6 +78,8 @@ class Dispatcher:
     def closed(self, connection: ClientConnection, reason: str | None) -> None:
         self._services.connections.closed(connection, reason)
         self._services.telemetry.on_closed(connection)
+        if connection.authentication is not None:
+            connection.authentication.close()
 
     def crashed(self, connection: ClientConnection, error: BaseException) -> None:
         _log.error("a request from %s:%d failed", *connection.peer, exc_info=error)
@@ -99,6 +106,8 @@ class Dispatcher:
         end: int,
         metered: bool = False,
     ) -> Reply:
+        if connection.gate is not None:
+            return connection.gate.start_request(bytes(view[start:end]))
         quotas = self._services.quotas
         if quotas is not None and not metered and not self._on_controller:
             return quotas.meter(self, connection, buffer, view, start, end)
@@ -177,7 +186,14 @@ class Dispatcher:
         head = read_request_header(frame)
         request, _ = served.request.read(frame, head.body_position, version, ELEMENTS_MAX)
         context = Context(
-            self._services, connection, self._listener, self._on_controller, api_key, version, head.client_id
+            self._services,
+            connection,
+            self._listener,
+            self._on_controller,
+            api_key,
+            version,
+            head.client_id,
+            connection.principal,
         )
         meters = self._metrics.of(api_key, api.name)
         meters.requests.value += 1

@@ -40,3 +40,6 @@ FLUSH_BYTES_MIN = 64 * 1024
 
 LINGER_MS = 10_000
 """How long a connection that is being closed may take to read what it was sent."""
+
+AUTHENTICATION_MS_MAX = 60_000
+"""How long a client may take to prove who it is, on a listener that asks for it."""

@@ -26,9 +26,10 @@ from ottla.broker.services import Services
 from ottla.config.listeners import Listener as ListenerConfig
 from ottla.config.node import NodeConfig
 from ottla.config.topic import topic_values
-from ottla.errors import StartupError
+from ottla.errors import Malformed, StartupError
 from ottla.log import LogConfig, LogManager, MetaProperties
 from ottla.metadata.images import Endpoint, MetadataImage
+from ottla.metadata.records import MetadataRecord
 from ottla.model import TopicPartition, Uuid
 from ottla.runtime import DiskError, Listener, ListenOptions, Runtime
 from ottla.runtime.timers import TimerWheel
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
     from ottla.broker.coordinators.marker_sender import MarkerSender
     from ottla.broker.replication.fetchers import ReplicaFetchers
     from ottla.broker.verification import TransactionVerification
+    from ottla.client.network_peer import NetworkPeers
 
 _log = logging.getLogger(__name__)
 
-_PLAINTEXT = 0
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 def listen_options(config: NodeConfig) -> ListenOptions:
@@ -111,6 +113,7 @@ class Node:
             failures = LogDirFailures(services, self._config.metadata_log_dir, self._fail)
             services.replicas.on_offline = failures.on_offline
             services.fail_directory = failures.fail
+            await self._prepare_doors(services)
             await self._listen(services)
             await self._start_control_plane(services, identity.cluster_id)
             self._maintenance = LogMaintenance(services)
@@ -143,25 +146,32 @@ class Node:
         return identity
 
     def _refuse_unsupported(self) -> None:
-        for listener in self._config.listeners:
-            if listener.security_protocol != "PLAINTEXT":
-                raise StartupError(
-                    f"Listener {listener.name} asks for {listener.security_protocol}, which this release does not "
-                    f"serve: use PLAINTEXT on a network that you trust."
-                )
         for key in ("create.topic.policy.class.name", "alter.config.policy.class.name"):
             if self._config[key]:
                 raise StartupError(f"{key} is set, but this release cannot enforce it: remove the key.")
+
+    async def _prepare_doors(self, services: Services) -> None:
+        """TLS and SASL, if any listener asks for them: one of this node's own, or one that it finds others on."""
+        config = self._config
+        used = {listener.name for listener in config.listeners}
+        used |= {config.controller_listener_names[0], *self._inter_broker_listener()}
+        if any(config.security_protocols[name] != "PLAINTEXT" for name in used):
+            from ottla.broker.doors.doors import Doors
+
+            services.doors = Doors(services, self._runtime)
+            await services.doors.prepare()
+
+    def _inter_broker_listener(self) -> tuple[str, ...]:
+        return (self._config.inter_broker_listener_name,) if self._config.is_broker else ()
 
     async def _listen(self, services: Services) -> None:
         controllers = {listener.name for listener in self._config.controller_listeners}
         options = listen_options(self._config)
         for listener in self._config.listeners:
             dispatcher = Dispatcher(services, listener.name, on_controller=listener.name in controllers)
+            network = self._runtime.network if services.doors is None else services.doors.network(listener)
             try:
-                bound = await self._runtime.network.listen(
-                    listener.host or "0.0.0.0", listener.port, dispatcher.accept, options
-                )
+                bound = await network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept, options)
             except OSError as error:
                 raise StartupError(
                     f"Port {listener.port} of {listener.host or 'this machine'} cannot be used ({error.strerror}): "
@@ -181,7 +191,12 @@ class Node:
         if advertised is None:
             advertised = self._config.advertised_broker_listeners
         return [
-            Endpoint(each.name, each.host or "localhost", each.port or bound.get(each.name, 0), _PLAINTEXT)
+            Endpoint(
+                each.name,
+                each.host or "localhost",
+                each.port or bound.get(each.name, 0),
+                SECURITY_PROTOCOL_IDS[each.security_protocol],
+            )
             for each in advertised
         ]
 
@@ -189,10 +204,9 @@ class Node:
         from ottla.broker.coordinators.marker_sender import MarkerSender
         from ottla.broker.replication.fetchers import ReplicaFetchers
         from ottla.broker.verification import TransactionVerification
-        from ottla.client.network_peer import NetworkPeers
 
         config, logs = self._config, self._logs
-        peers = NetworkPeers(self._runtime.network, self._timers, f"ottla-{config.node_id}")
+        controllers, peers = self._peers(services)
         directories = {path: found.properties for path, found in logs.directories.items() if found.properties}
         metadata_dir = config.metadata_log_dir
         control = ControlPlane(
@@ -207,7 +221,7 @@ class Node:
                 if found.for_topics and found.properties is not None
             ],
             metadata_dir_id=directories[metadata_dir].directory_id,
-            peers=peers,
+            peers=controllers,
             controller_endpoints=self._endpoints(config.advertised_controller_listeners),
         )
         self._control = services.control = control
@@ -222,6 +236,8 @@ class Node:
         self._verification = services.verification = TransactionVerification(services, peers, services.add_to_txn)
         control.add_publisher(MetadataPublisher(services).on_metadata)
         control.add_publisher(services.client_quotas.on_metadata)
+        if services.doors is not None:
+            control.add_publisher(services.doors.credentials.on_metadata)
         control.add_publisher(services.groups.on_metadata)
         control.add_publisher(services.transactions.on_metadata)
         control.add_publisher(markers.on_metadata)
@@ -234,6 +250,8 @@ class Node:
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
         image = await self._runtime.offload.run(control.load)
+        if services.doors is not None:
+            services.doors.credentials.begin_with(self._first_records(control), image)
         logs_are_loaded = control.raft.log.log_end_offset == 0
         if logs_are_loaded:
             await self._load_logs(image)
@@ -253,6 +271,27 @@ class Node:
         control.failed.add_done_callback(self._on_metadata_log_failed)
         # Asked only now: logs that had to be cut are no proof of a clean shutdown, whatever the marker said.
         await control.join(self._endpoints(), self._set_strays_apart, logs.previous_broker_epoch)
+
+    def _first_records(self, control: ControlPlane) -> list[MetadataRecord]:
+        try:
+            return control.first_records()
+        except Malformed as error:
+            raise StartupError(f"bootstrap.checkpoint cannot be read ({error}): format the directory anew.") from None
+
+    def _peers(self, services: Services) -> tuple[NetworkPeers, NetworkPeers]:
+        """How this node reaches the controllers, and how the other brokers."""
+        from ottla.client.network_peer import NetworkPeers
+
+        name, doors = f"ottla-{self._config.node_id}", services.doors
+        if doors is None:
+            peers = NetworkPeers(self._runtime.network, self._timers, name)
+            return peers, peers
+        listener = self._config.controller_listener_names[0]
+        controllers = doors.peers_for(listener, "sasl.mechanism.controller.protocol", name)
+        brokers = controllers
+        for inter_broker in self._inter_broker_listener():
+            brokers = doors.peers_for(inter_broker, "sasl.mechanism.inter.broker.protocol", name)
+        return controllers, brokers
 
     def _check_logs_are_known(self, control: ControlPlane) -> None:
         """A voter whose metadata log is empty had better be new."""

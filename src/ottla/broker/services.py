@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
     from ottla.broker.directory_moves import DirectoryMoves
+    from ottla.broker.doors.doors import Doors
     from ottla.broker.verification import TransactionVerification
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
     from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
@@ -126,6 +127,8 @@ class Services:
         self.frame_bytes_max = config.get_int("socket.request.max.bytes")
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.partitions_per_describe_max = config.get_int("max.request.partition.size.limit")
+        self.doors: Doors | None = None
+        """TLS and SASL; None on a node whose listeners ask for neither."""
         self.control: ControlPlane
         self.controller: ControllerChannel
         """The way to the active controller, wherever it is."""
@@ -151,6 +154,8 @@ class Services:
     def on_config(self) -> None:
         """Obey `config`, which is new or has changed, where it is not asked each time."""
         config = self.config
+        if self.doors is not None:
+            self.doors.on_config()
         self.leader_throttle.rate = config.get_int("leader.replication.throttled.rate")
         self.connections.set_limits(
             connections_max=config.get_int("max.connections"),

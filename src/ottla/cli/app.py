@@ -46,6 +46,10 @@ def up(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep nothing: the data is gone when the node stops.")
     ] = False,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where schemas are served, by the first node; `off` for nowhere."),
+    ] = None,
     settings: Settings = None,
     log_level: LogLevel = "warning",
 ) -> None:
@@ -58,6 +62,7 @@ def up(
         host=host,
         data=str(data),
         ephemeral=ephemeral,
+        registry=registry,
         settings=settings or [],
         log_level=log_level,
     )
@@ -66,13 +71,30 @@ def up(
 @app.command()
 def node(
     properties: Annotated[Path, typer.Argument(help="A server.properties with Kafka's keys.")],
+    registry: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve schemas too.")] = "off",
     settings: Settings = None,
     log_level: LogLevel = "info",
 ) -> None:
     """Run one node of a cluster on a machine of its own, with Kafka's keys and defaults."""
     from ottla.cli.node import run_node
 
-    run_node(properties, settings or [], log_level)
+    run_node(properties, settings or [], log_level, registry)
+
+
+@app.command()
+def registry(
+    bootstrap: Annotated[str, typer.Option(help="The cluster that keeps the schemas: any Kafka's, as host:port,…")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve HTTP.")] = "127.0.0.1:8081",
+    config: Annotated[
+        Path | None, typer.Option(help="Properties for the connection to the cluster, with Kafka's client keys.")
+    ] = None,
+    users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Serve a schema registry, with Confluent's API, beside any Kafka cluster."""
+    from ottla.cli.registry import run_registry
+
+    run_registry(bootstrap=bootstrap, listen=listen, config=config, users=users, log_level=log_level)
 
 
 @app.command("format")
@@ -100,6 +122,15 @@ def format_(
     feature: Annotated[
         list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="The level of one feature.")
     ] = None,
+    add_scram: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-scram",
+            "-S",
+            metavar="SCRAM-SHA-256=[name=USER,password=PASSWORD]",
+            help="A user that the cluster knows from the beginning.",
+        ),
+    ] = None,
     settings: Settings = None,
 ) -> None:
     """Prepare a node's directories, as kafka-storage does: cluster id, directory ids, bootstrap metadata."""
@@ -114,6 +145,7 @@ def format_(
         ignore_formatted=ignore_formatted,
         release_version=release_version,
         features=feature or [],
+        add_scram=add_scram or [],
         settings=settings or [],
     )
 

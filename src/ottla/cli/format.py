@@ -19,6 +19,7 @@ def run_format(
     ignore_formatted: bool,
     release_version: str | None,
     features: list[str],
+    add_scram: list[str],
     settings: list[str],
 ) -> None:
     config = build_config({**read_properties(properties), **parse_settings(settings)})
@@ -31,6 +32,7 @@ def run_format(
         standalone=standalone,
         no_initial_controllers=no_initial_controllers,
         initial_controllers=initial_controllers,
+        scram=tuple(add_scram),
     )
     done = format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
     for directory in done.directories:

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from ottla.broker.node import Node
+from ottla.cli.gateway import OFF, open_port, parse_address
 from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings, read_properties
 from ottla.config.node import NodeConfig
@@ -14,14 +15,15 @@ from ottla.runtime.system import system_runtime
 _log = logging.getLogger(__name__)
 
 
-def run_node(properties: Path, settings: list[str], log_level: str) -> None:
+def run_node(properties: Path, settings: list[str], log_level: str, registry: str = OFF) -> None:
     configure_logging(log_level, audited=True)
     config = build_config({**read_properties(properties), **parse_settings(settings)})
     for warning in config.warnings():
         _log.warning("%s", warning)
     runtime = system_runtime()
+    port = None if registry == OFF else open_port(*parse_address(registry), asked_for=True)
     try:
-        serve(config, runtime, lambda node: _on_ready(node, config))
+        serve(config, runtime, lambda node: _on_ready(node, config), registry=port)
     finally:
         runtime.offload.close()
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 _VALUED = {
-    "up": {"--nodes", "--port", "--host", "--data", "--set", "--log-level"},
-    "node": {"--set", "--log-level"},
+    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--set", "--log-level"},
+    "node": {"--registry", "--set", "--log-level"},
 }
 _FLAGS = {"up": {"--ephemeral"}, "node": set[str]()}
 
@@ -77,6 +77,7 @@ def _up(parsed: Parsed) -> None:
         host=parsed.last("--host", "127.0.0.1"),
         data=parsed.last("--data", "ottla-data"),
         ephemeral="--ephemeral" in parsed.flags,
+        registry=parsed.last("--registry", "") or None,
         settings=parsed.values.get("--set", []),
         log_level=parsed.last("--log-level", "warning"),
     )
@@ -85,4 +86,9 @@ def _up(parsed: Parsed) -> None:
 def _node(parsed: Parsed) -> None:
     from ottla.cli.node import run_node
 
-    run_node(Path(parsed.arguments[0]), parsed.values.get("--set", []), parsed.last("--log-level", "info"))
+    run_node(
+        Path(parsed.arguments[0]),
+        parsed.values.get("--set", []),
+        parsed.last("--log-level", "info"),
+        parsed.last("--registry", "off"),
+    )

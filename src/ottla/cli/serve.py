@@ -10,22 +10,36 @@ import sys
 from collections.abc import Callable
 
 from ottla.broker.node import Node
+from ottla.cli.gateway import RegistryPort
 from ottla.config.node import NodeConfig
 from ottla.runtime import Runtime
 from ottla.runtime.system import raise_descriptor_limit, run
 
 
-def serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node], None], *, leash: int | None = None) -> None:
+def serve(
+    config: NodeConfig,
+    runtime: Runtime,
+    on_ready: Callable[[Node], None],
+    *,
+    leash: int | None = None,
+    registry: RegistryPort | None = None,
+) -> None:
     """Start a node, call `on_ready` when clients can be served, and stop it on SIGINT or SIGTERM.
 
     `leash` is the reading end of a pipe: the node also stops when nobody holds the other end any more, and then knows
-    that all nodes of its cluster do.
+    that all nodes of its cluster do. `registry` is where schemas are served beside the node.
     """
     raise_descriptor_limit()
-    run(_serve(config, runtime, on_ready, leash))
+    run(_serve(config, runtime, on_ready, leash, registry))
 
 
-async def _serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node], None], leash: int | None) -> None:
+async def _serve(
+    config: NodeConfig,
+    runtime: Runtime,
+    on_ready: Callable[[Node], None],
+    leash: int | None,
+    registry: RegistryPort | None,
+) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
@@ -54,8 +68,12 @@ async def _serve(config: NodeConfig, runtime: Runtime, on_ready: Callable[[Node]
             gc.collect()
             gc.freeze()
             on_ready(node)
+            if registry is not None and node.bootstrap:
+                registry.start(node.bootstrap)
             await stopping.wait()
         finally:
+            if registry is not None:
+                await registry.stop()
             await node.stop()
     if node.failure is not None:
         raise node.failure

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from ottla.broker.node import Node
+from ottla.cli.gateway import RegistryPort
 from ottla.cli.serve import serve
 from ottla.cli.settings import configure_logging
 from ottla.config.node import NodeConfig
@@ -53,7 +54,15 @@ class Supervisor:
         self._heard = b""
         self._ended = asyncio.Event()
 
-    def start(self, configs: Mapping[int, NodeConfig], settle: Settle, *, durable: bool, log_level: str) -> None:
+    def start(
+        self,
+        configs: Mapping[int, NodeConfig],
+        settle: Settle,
+        *,
+        durable: bool,
+        log_level: str,
+        registries: Mapping[int, RegistryPort],
+    ) -> None:
         """Fork the nodes. Before the event loop runs. Each calls `settle` first, beside the others."""
         self._count = len(configs)
         leash, self._leash_end = os.pipe()
@@ -65,12 +74,18 @@ class Supervisor:
             if pid == 0:
                 os.close(self._leash_end)
                 os.close(self._reports)
-                _run_child(config, settle, leash, report_end, durable=durable, log_level=log_level)
+                for other, port in registries.items():
+                    if other != node_id:
+                        port.close()
+                registry = registries.get(node_id)
+                _run_child(config, settle, leash, report_end, durable=durable, log_level=log_level, registry=registry)
             self._nodes[pid] = node_id
             with contextlib.suppress(OSError), open(self._pid_file(node_id), "w") as file:
                 file.write(f"{pid}\n")
         os.close(leash)
         os.close(report_end)
+        for port in registries.values():
+            port.close()
 
     async def watch(self) -> int:
         """Until all nodes have ended; the status to exit with."""
@@ -157,7 +172,14 @@ class Supervisor:
 
 
 def _run_child(
-    config: NodeConfig, settle: Settle, leash: int, reports: int, *, durable: bool, log_level: str
+    config: NodeConfig,
+    settle: Settle,
+    leash: int,
+    reports: int,
+    *,
+    durable: bool,
+    log_level: str,
+    registry: RegistryPort | None,
 ) -> NoReturn:
     """The whole life of a node's process."""
     node_id = config.node_id
@@ -173,7 +195,7 @@ def _run_child(
         runtime = system_runtime(durable=durable)
         try:
             settle(runtime, config)
-            serve(config, runtime, on_ready, leash=leash)
+            serve(config, runtime, on_ready, leash=leash, registry=registry)
             status = 0
         finally:
             runtime.offload.close()

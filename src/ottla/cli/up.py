@@ -8,10 +8,12 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.cli.cluster import CONTROLLER_PORT_DISTANCE, check_ports, check_size, configure, make_plan, settle
+from ottla.cli.gateway import DEFAULT_ADDRESS, OFF, RegistryPort, open_port, parse_address
 from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings
 from ottla.errors import StartupError
@@ -22,7 +24,15 @@ _log = logging.getLogger(__name__)
 
 
 def run_up(
-    *, nodes: int, port: int, host: str, data: str, ephemeral: bool, settings: list[str], log_level: str
+    *,
+    nodes: int,
+    port: int,
+    host: str,
+    data: str,
+    ephemeral: bool,
+    registry: str | None = None,
+    settings: list[str],
+    log_level: str,
 ) -> None:
     started = time.monotonic() - process_age_seconds()
     configure_logging(log_level)
@@ -34,6 +44,7 @@ def run_up(
             raise StartupError(
                 f"--set {key}: `ottla up` numbers its nodes itself; use `ottla node` with a file for each."
             )
+    registries = _open_registries(registry, nodes, free_port=not port)
     runtime = system_runtime(durable=not ephemeral)
     if ephemeral:
         data = tempfile.mkdtemp(prefix="ottla-")
@@ -41,9 +52,9 @@ def run_up(
     try:
         check_size(runtime.disk, data, nodes)
         if nodes == 1:
-            _up_one(runtime, started, port, host, data, values)
+            _up_one(runtime, started, port, host, data, values, registries.get(1))
         else:
-            status = _up_many(runtime, started, nodes, port, host, data, values, ephemeral, log_level)
+            status = _up_many(runtime, started, nodes, port, host, data, values, ephemeral, log_level, registries)
     finally:
         runtime.offload.close()
         if ephemeral:
@@ -52,7 +63,37 @@ def run_up(
         sys.exit(status)
 
 
-def _up_one(runtime: Runtime, started: float, port: int, host: str, data: str, values: dict[str, str]) -> None:
+def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict[int, RegistryPort]:
+    """By node: the first on the port that was asked for, the next on the one after it. Where clients are served on free
+    ports, so are schemas, unless a port was asked for."""
+    if wanted == OFF:
+        return {}
+    host, port = parse_address(wanted or DEFAULT_ADDRESS)
+    if wanted is None and free_port:
+        port = 0
+    opened: dict[int, RegistryPort] = {}
+    for node_id in range(1, nodes + 1):
+        found = open_port(host, port + node_id - 1 if port else 0, asked_for=wanted is not None)
+        if found is not None:
+            opened[node_id] = found
+    return opened
+
+
+def _tell(addresses: str, started: float, registries: Iterable[str]) -> None:
+    print(f"ready: {addresses} in {time.monotonic() - started:.2f} s", flush=True)
+    if urls := ",".join(registries):
+        print(f"schemas: {urls}", flush=True)
+
+
+def _up_one(
+    runtime: Runtime,
+    started: float,
+    port: int,
+    host: str,
+    data: str,
+    values: dict[str, str],
+    registry: RegistryPort | None,
+) -> None:
     if port:
         check_ports(port, 1)
         controller_port = port + CONTROLLER_PORT_DISTANCE
@@ -86,9 +127,9 @@ def _up_one(runtime: Runtime, started: float, port: int, host: str, data: str, v
     format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
 
     def on_ready(node: Node) -> None:
-        print(f"ready: {node.bootstrap} in {time.monotonic() - started:.2f} s", flush=True)
+        _tell(node.bootstrap, started, [registry.url] if registry is not None else [])
 
-    serve(config, runtime, on_ready)
+    serve(config, runtime, on_ready, registry=registry)
 
 
 def _up_many(
@@ -101,6 +142,7 @@ def _up_many(
     values: dict[str, str],
     ephemeral: bool,
     log_level: str,
+    registries: Mapping[int, RegistryPort],
 ) -> int:
     from ottla.cli.supervisor import Supervisor
 
@@ -109,8 +151,10 @@ def _up_many(
     for warning in configs[1].warnings():
         _log.warning("%s", warning)
 
+    urls = [each.url for each in registries.values()]
+
     def on_ready(addresses: list[str]) -> None:
-        print(f"ready: {','.join(addresses)} in {time.monotonic() - started:.2f} s", flush=True)
+        _tell(",".join(addresses), started, urls)
 
     supervisor = Supervisor(data, on_ready)
     supervisor.start(
@@ -118,5 +162,6 @@ def _up_many(
         lambda runtime, config: settle(runtime, plan, config),
         durable=not ephemeral,
         log_level=log_level,
+        registries=registries,
     )
     return asyncio.run(supervisor.watch())

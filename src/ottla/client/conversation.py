@@ -5,7 +5,9 @@ and hears from `on_received` what it meant. A connection begins with ApiVersions
 newest version that both sides speak; answers come in the order of the requests, and each must carry its request's
 correlation id. Anything else is `Malformed`, after which the connection is of no use.
 
-    greeting → open: Ready is returned, and `ask` may be called
+    greeting → (logging in) → open: Ready is returned, and `ask` may be called
+                    ▲           │
+                    └───────────┘ log_in, before the session that the peer has granted is over (KIP-368)
 
 A peer is another node of the cluster, but its word is not trusted further than a client's: a frame has a greatest size,
 and a response a greatest number of elements. A frame that came whole is copied out of the buffer that all small ones
@@ -21,6 +23,7 @@ from struct import Struct
 from typing import Generic, NamedTuple, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError, Malformed
+from ottla.security.sasl import AuthenticationFailed, ClientMechanism, Derive, MakeClient
 from ottla.wire.apis import API_VERSIONS, APIS, Api
 from ottla.wire.frames import LENGTH_SIZE, read_response_header, request_frame
 from ottla.wire.message import Message
@@ -48,7 +51,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The peer has said which versions it speaks."""
+    """The peer has said which versions it speaks, and has let us in."""
+
+    session_ms: int = 0
+    """How long the login lasts; 0 for as long as the connection does."""
+
+
+class LoginRefused(Exception):
+    """The peer does not let us in, or is not the one that it should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +75,23 @@ class _Question(NamedTuple, Generic[T]):
     version: int
     response: type[Message]
     token: T | None
-    """None for the greeting, whose answer stays here."""
+    """None for the greeting and the login, whose answers stay here."""
+
+
+Heard = Answer[T] | Send | Ready | Derive
 
 
 class Conversation(Generic[T]):
     """`T` is what the driver knows a request by."""
 
-    def __init__(self, client_id: str, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, client_id: str, *, frame_bytes_max: int = FRAME_BYTES_MAX, login: MakeClient | None = None
+    ) -> None:
+        """`login` makes the SASL exchange that comes before everything else; None where the peer asks for no name."""
         self._client_id = client_id
+        self._make_login = login
+        self._login: ClientMechanism | None = None
+        self._logged_in = login is None
         self._frame_bytes_max = frame_bytes_max
         self._questions: deque[_Question[T]] = deque()
         self._versions: dict[int, tuple[int, int]] | None = None
@@ -85,7 +104,7 @@ class Conversation(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        return self._versions is not None
+        return self._versions is not None and self._logged_in
 
     @property
     def unanswered(self) -> list[T]:
@@ -142,15 +161,15 @@ class Conversation(Generic[T]):
             return self._frame[self._frame_end :]
         return self._scratch[self._scratch_end :]
 
-    def on_received(self, size: int) -> list[Answer[T] | Send | Ready]:
-        """`size` bytes have come into the buffer last given. Raises `Malformed`."""
+    def on_received(self, size: int) -> list[Heard[T]]:
+        """`size` bytes have come into the buffer last given. Raises `Malformed` and `LoginRefused`."""
         if len(self._frame):
             self._frame_end += size
             if self._frame_end < len(self._frame):
                 return []
             frame, self._frame, self._frame_end = self._frame, memoryview(b""), 0
             return self._read(frame)
-        heard: list[Answer[T] | Send | Ready] = []
+        heard: list[Heard[T]] = []
         end = self._scratch_end + size
         position = 0
         while end - position >= LENGTH_SIZE:
@@ -171,7 +190,7 @@ class Conversation(Generic[T]):
             self._scratch[: self._scratch_end] = bytes(self._scratch[position:end])
         return heard
 
-    def _read(self, frame: memoryview) -> list[Answer[T] | Send | Ready]:
+    def _read(self, frame: memoryview) -> list[Heard[T]]:
         if not self._questions:
             raise Malformed("an answer to nothing")
         question = self._questions[0]
@@ -180,15 +199,17 @@ class Conversation(Generic[T]):
             raise Malformed(f"answer {head.correlation_id} where {question.correlation_id} is due")
         version = question.version
         body = head.body_position
-        if question.token is None and frame[body : body + 2] == _UNSUPPORTED_VERSION:
+        if question.api.key == API_VERSIONS and frame[body : body + 2] == _UNSUPPORTED_VERSION:
             version = 0  # A peer that does not know our version says which it knows in the oldest one (KIP-511).
         response, _ = question.response.read(frame, head.body_position, version, ELEMENTS_MAX)
         self._questions.popleft()
         if question.token is not None:
             return [Answer(token=question.token, response=response)]
-        return self._on_versions(response, question.version)
+        if question.api.key == API_VERSIONS:
+            return self._on_versions(response, question.version)
+        return self._on_login(response)
 
-    def _on_versions(self, response: Message, asked: int) -> list[Answer[T] | Send | Ready]:
+    def _on_versions(self, response: Message, asked: int) -> list[Heard[T]]:
         from ottla.wire.messages.api_versions_response import ApiVersionsResponse
 
         assert isinstance(response, ApiVersionsResponse)
@@ -198,4 +219,54 @@ class Conversation(Generic[T]):
         if response.error_code:
             raise Malformed(f"the greeting is answered with error {response.error_code}")
         self._versions = versions
-        return [Ready()]
+        return [Ready()] if self._make_login is None else [self.log_in()]
+
+    # Logging in.
+
+    def log_in(self) -> Send:
+        """Begin the login, the first or the next: until it is over, nothing may be asked."""
+        from ottla.wire.messages.sasl_handshake_request import SaslHandshakeRequest
+        from ottla.wire.messages.sasl_handshake_response import SaslHandshakeResponse
+
+        assert self._make_login is not None
+        self._logged_in = False
+        self._login = self._make_login()
+        request = SaslHandshakeRequest(mechanism=self._login.name)
+        return Send(data=self._frame_of(request, self.version_of(request), SaslHandshakeResponse, None))
+
+    def on_derived(self, key: bytes) -> Send:
+        """The key that a `Derive` asked for."""
+        assert self._login is not None
+        return self._show(self._login.on_derived(key))
+
+    def _show(self, token: bytes) -> Send:
+        from ottla.wire.messages.sasl_authenticate_request import SaslAuthenticateRequest
+        from ottla.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
+
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        return Send(data=self._frame_of(request, self.version_of(request), SaslAuthenticateResponse, None))
+
+    def _on_login(self, response: Message) -> list[Heard[T]]:
+        from ottla.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
+        from ottla.wire.messages.sasl_handshake_response import SaslHandshakeResponse
+
+        assert self._login is not None
+        if isinstance(response, SaslHandshakeResponse):
+            if response.error_code:
+                offered = ", ".join(response.mechanisms)
+                raise LoginRefused(f"{self._login.name} is not enabled there, but {offered or 'nothing'}")
+            return [self._show(self._login.first())]
+        assert isinstance(response, SaslAuthenticateResponse)
+        if response.error_code:
+            raise LoginRefused(response.error_message or ErrorCode(response.error_code).name)
+        try:
+            answer = self._login.on_challenge(bytes(response.auth_bytes))
+        except AuthenticationFailed as error:
+            raise LoginRefused(str(error)) from None
+        if isinstance(answer, Derive):
+            return [answer]
+        if answer is not None:
+            return [self._show(answer)]
+        self._login = None
+        self._logged_in = True
+        return [Ready(session_ms=response.session_lifetime_ms)]

@@ -1,6 +1,6 @@
 """Another node over the `Network` seam: opens the connection, keeps the order, gives up in time.
 
-    idle → connecting → greeting → open → lost → pausing → idle
+    idle → connecting → greeting, logging in → open → lost → pausing → idle
 
 A connection is opened when somebody sends, and after it was lost when somebody sends again, though not before a pause
 that doubles until an answer comes. What was sent and not answered when a connection ends is lost
@@ -15,17 +15,21 @@ from collections import deque
 from functools import partial
 from typing import TypeVar, cast
 
-from ottla.client.conversation import FRAME_BYTES_MAX, Answer, Conversation, Send
+from ottla.client.conversation import FRAME_BYTES_MAX, Answer, Conversation, LoginRefused, Ready, Send
 from ottla.client.peer import PeerLost
 from ottla.errors import ErrorCode, KafkaError, Malformed
-from ottla.runtime import Connection, Network
+from ottla.runtime import Connection, Network, Offload
 from ottla.runtime.timers import Timer, TimerWheel
+from ottla.security.sasl import Derive, MakeClient
 from ottla.wire.message import Message
 
 M = TypeVar("M", bound=Message)
 
 CONNECT_TIMEOUT_MS = 10_000
 """For the connection and the greeting together, as Kafka's `socket.connection.setup.timeout.ms`."""
+
+SESSION_SHARE = 0.85
+"""After how much of the time that a login lasts the next one begins."""
 
 PAUSE_MS = 20
 PAUSE_MS_MAX = 500
@@ -44,7 +48,12 @@ class NetworkPeers:
         pause_ms: int = PAUSE_MS,
         pause_ms_max: int = PAUSE_MS_MAX,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        login: MakeClient | None = None,
+        offload: Offload | None = None,
     ) -> None:
+        """`login` is how this node proves who it is, where that is asked for; `offload` derives its keys."""
+        self.login = login
+        self.offload = offload
         self.network = network
         self.timers = timers
         self.client_id = client_id
@@ -178,7 +187,13 @@ class _Link:
         self._connection: Connection | None = None
         self._connecting = True
         self._lost = False
-        self.conversation: Conversation[_Call] = Conversation(peers.client_id, frame_bytes_max=peers.frame_bytes_max)
+        self._offload = peers.offload
+        self._timers = peers.timers
+        self._next_login: Timer | None = None
+        self._deriving: asyncio.Task[None] | None = None
+        self.conversation: Conversation[_Call] = Conversation(
+            peers.client_id, frame_bytes_max=peers.frame_bytes_max, login=peers.login
+        )
         self._setup = peers.timers.after(peers.connect_timeout_ms, partial(self.lose, "took too long to connect"))
         self._opening = asyncio.get_running_loop().create_task(self._open(), name=f"connect-{peer.host}:{peer.port}")
 
@@ -204,6 +219,10 @@ class _Link:
             return
         self._lost = True
         self._setup.cancel()
+        if self._next_login is not None:
+            self._next_login.cancel()
+        if self._deriving is not None:
+            self._deriving.cancel()
         self._peer.on_lost(self, reason)
         if self._connection is not None:
             self._connection.abort()
@@ -232,6 +251,9 @@ class _Link:
         except Malformed as error:
             self.lose(f"does not speak the protocol: {error}")
             return
+        except LoginRefused as error:
+            self.lose(f"refuses our login: {error}")
+            return
         for each in heard:
             if isinstance(each, Answer):
                 self._peer.on_answer()
@@ -239,9 +261,33 @@ class _Link:
                     each.token.future.set_result(each.response)
             elif isinstance(each, Send):
                 self._connection.write(each.data)
+            elif isinstance(each, Derive):
+                self._deriving = asyncio.get_running_loop().create_task(self._derive(each), name="derive-key")
             else:
-                self._setup.cancel()
-                self._peer.on_ready(self)
+                self._on_ready(each)
+
+    def _on_ready(self, ready: Ready) -> None:
+        self._setup.cancel()
+        if ready.session_ms > 0:
+            self._next_login = self._timers.after(SESSION_SHARE * ready.session_ms, self._log_in_again)
+        self._peer.on_ready(self)
+
+    def _log_in_again(self) -> None:
+        if not self._lost:
+            assert self._connection is not None
+            self._connection.write(self.conversation.log_in().data)
+
+    async def _derive(self, wanted: Derive) -> None:
+        """Off the loop: it takes as long as it takes to be of use."""
+        from ottla.security.scram import salted_password
+
+        assert self._offload is not None
+        key = await self._offload.run(
+            lambda: salted_password(wanted.password, wanted.salt, wanted.iterations, wanted.algorithm)
+        )
+        if not self._lost:
+            assert self._connection is not None
+            self._connection.write(self.conversation.on_derived(key).data)
 
     def write_blocked(self) -> None:
         """Senders are few, and each waits for its answer: what is unsent stays small."""

@@ -176,6 +176,11 @@ class NodeConfig:
         own = f"listener.name.{listener.lower()}.{name}"
         return self[own] if own in self.properties else self[name]
 
+    def mechanism_value(self, listener: str, mechanism: str, name: str) -> ConfigValue:
+        """The value of a key for one SASL mechanism of one listener, or else the listener's."""
+        own = f"listener.name.{listener.lower()}.{mechanism.lower()}.{name}"
+        return self[own] if own in self.properties else self.listener_value(listener, name)
+
     def listener_ints(self, name: str) -> dict[str, int]:
         """The same for every listener, by its name."""
         values = {listener.name: self.listener_value(listener.name, name) for listener in self.listeners}

@@ -27,6 +27,7 @@ from ottla.controller.sessions import Sessions
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.speculation import Speculation
 from ottla.controller.timed_work import TimedWork
+from ottla.controller.token_control import TokenControl
 from ottla.controller.topic_control import TopicControl
 from ottla.metadata.images import MetadataImage
 from ottla.metadata.records import MetadataRecord
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from ottla.wire.messages.controller_registration_response import ControllerRegistrationResponse
     from ottla.wire.messages.create_acls_request import CreateAclsRequest
     from ottla.wire.messages.create_acls_response import CreateAclsResponse
+    from ottla.wire.messages.create_delegation_token_request import CreateDelegationTokenRequest
+    from ottla.wire.messages.create_delegation_token_response import CreateDelegationTokenResponse
     from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest
     from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
     from ottla.wire.messages.create_topics_request import CreateTopicsRequest
@@ -65,10 +68,14 @@ if TYPE_CHECKING:
     from ottla.wire.messages.delete_topics_response import DeleteTopicsResponse
     from ottla.wire.messages.elect_leaders_request import ElectLeadersRequest
     from ottla.wire.messages.elect_leaders_response import ElectLeadersResponse
+    from ottla.wire.messages.expire_delegation_token_request import ExpireDelegationTokenRequest
+    from ottla.wire.messages.expire_delegation_token_response import ExpireDelegationTokenResponse
     from ottla.wire.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
     from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
     from ottla.wire.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
     from ottla.wire.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
+    from ottla.wire.messages.renew_delegation_token_request import RenewDelegationTokenRequest
+    from ottla.wire.messages.renew_delegation_token_response import RenewDelegationTokenResponse
     from ottla.wire.messages.unregister_broker_request import UnregisterBrokerRequest
     from ottla.wire.messages.unregister_broker_response import UnregisterBrokerResponse
     from ottla.wire.messages.update_features_request import UpdateFeaturesRequest
@@ -86,13 +93,16 @@ METHODS: dict[str, str] = {
     "BrokerRegistrationRequest": "register_broker",
     "ControllerRegistrationRequest": "register_controller",
     "CreateAclsRequest": "create_acls",
+    "CreateDelegationTokenRequest": "create_delegation_token",
     "CreatePartitionsRequest": "create_partitions",
     "CreateTopicsRequest": "create_topics",
     "DeleteAclsRequest": "delete_acls",
     "DeleteTopicsRequest": "delete_topics",
     "ElectLeadersRequest": "elect_leaders",
+    "ExpireDelegationTokenRequest": "expire_delegation_token",
     "IncrementalAlterConfigsRequest": "incremental_alter_configs",
     "ListPartitionReassignmentsRequest": "list_partition_reassignments",
+    "RenewDelegationTokenRequest": "renew_delegation_token",
     "UnregisterBrokerRequest": "unregister_broker",
     "UpdateFeaturesRequest": "update_features",
 }
@@ -134,7 +144,9 @@ class Controller:
         self._scram = ScramControl(self._state)
         self._acls = AclControl(self._state, settings, random)
         self._quotas = QuotaControl(self._state)
-        self._timed_work = TimedWork(settings, self._cluster, self._elections, now_ms)
+        self._tokens = TokenControl(self._state, settings, random)
+        self._timed_work = TimedWork(settings, self._cluster, self._elections, self._tokens, now_ms)
+        self._wall_ahead_ms = 0
 
     # The log: what was generated is appended and replayed at once; it is committed later, or never.
 
@@ -177,7 +189,11 @@ class Controller:
 
     def timed_work(self, now_ms: int) -> Generated[None]:
         """One step of what is due, to be appended and then called again, until it generates nothing."""
-        return Generated(self._timed_work.step(now_ms), None)
+        return Generated(self._timed_work.step(now_ms, now_ms + self._wall_ahead_ms), None)
+
+    def on_wall_clock(self, ahead_ms: int) -> None:
+        """By how much the wall clock is ahead of the clock that times are told by: tokens expire by the wall's."""
+        self._wall_ahead_ms = ahead_ms
 
     def on_listeners(self, *, present: bool) -> None:
         """Does any other node read this log, so that it must not fall silent?"""
@@ -277,6 +293,21 @@ class Controller:
         self, request: AlterUserScramCredentialsRequest, now_ms: int, requester: Requester = ANYBODY
     ) -> Generated[AlterUserScramCredentialsResponse]:
         return self._scram.alter(request)
+
+    def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, now_ms: int, requester: Requester = ANYBODY
+    ) -> Generated[CreateDelegationTokenResponse]:
+        return self._tokens.create(request, now_ms + self._wall_ahead_ms, requester)
+
+    def renew_delegation_token(
+        self, request: RenewDelegationTokenRequest, now_ms: int, requester: Requester = ANYBODY
+    ) -> Generated[RenewDelegationTokenResponse]:
+        return self._tokens.renew(request, now_ms + self._wall_ahead_ms, requester)
+
+    def expire_delegation_token(
+        self, request: ExpireDelegationTokenRequest, now_ms: int, requester: Requester = ANYBODY
+    ) -> Generated[ExpireDelegationTokenResponse]:
+        return self._tokens.expire(request, now_ms + self._wall_ahead_ms, requester)
 
     def create_acls(
         self, request: CreateAclsRequest, now_ms: int, requester: Requester = ANYBODY

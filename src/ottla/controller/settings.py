@@ -29,6 +29,18 @@ class ControllerSettings:
     unclean_election_interval_ms: int
     """`unclean.leader.election.interval.ms`"""
 
+    token_secret: str | None
+    """`delegation.token.secret.key`; there are no delegation tokens without it."""
+
+    token_max_lifetime_ms: int
+    """`delegation.token.max.lifetime.ms`"""
+
+    token_expiry_ms: int
+    """`delegation.token.expiry.time.ms`"""
+
+    token_check_interval_ms: int
+    """`delegation.token.expiry.check.interval.ms`"""
+
     has_authorizer: bool
     """`authorizer.class.name`: is there one who would obey access control entries?"""
 
@@ -44,6 +56,10 @@ class ControllerSettings:
             idle_interval_ms=config.get_int("metadata.max.idle.interval.ms"),
             balances_leaders=config.get_bool("auto.leader.rebalance.enable"),
             balance_interval_ms=config.get_int("leader.imbalance.check.interval.seconds") * 1000,
+            token_secret=config.find_text("delegation.token.secret.key"),
+            token_max_lifetime_ms=config.get_int("delegation.token.max.lifetime.ms"),
+            token_expiry_ms=config.get_int("delegation.token.expiry.time.ms"),
+            token_check_interval_ms=config.get_int("delegation.token.expiry.check.interval.ms"),
             has_authorizer=config.has_authorizer,
             unclean_election_interval_ms=config.get_int("unclean.leader.election.interval.ms"),
         )

@@ -1,9 +1,9 @@
 """What the controller does by the clock, rather than when it is asked.
 
 Brokers that are not heard of are fenced; preferred replicas are given their leaderships back; partitions that may lose
-records rather than wait get a leader; and a log that others read grows by a record that says nothing, so that they can
-tell a quiet controller from a dead one. `step` does one of these at a time and is called again until it has nothing
-more to say: each step must see what the one before it did.
+records rather than wait get a leader; delegation tokens that have expired are let go of; and a log that others read
+grows by a record that says nothing, so that they can tell a quiet controller from a dead one. `step` does one of these
+at a time and is called again until it has nothing more to say: each step must see what the one before it did.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ottla.controller.cluster_control import ClusterControl
 from ottla.controller.election_control import ElectionControl
 from ottla.controller.settings import ControllerSettings
+from ottla.controller.token_control import TokenControl
 from ottla.metadata.records import MetadataRecord
 
 _CONFIG_RECORD = 4
@@ -21,11 +22,18 @@ _UNCLEAN_KEY = "unclean.leader.election.enable"
 
 class TimedWork:
     def __init__(
-        self, settings: ControllerSettings, cluster: ClusterControl, elections: ElectionControl, now_ms: int
+        self,
+        settings: ControllerSettings,
+        cluster: ClusterControl,
+        elections: ElectionControl,
+        tokens: TokenControl,
+        now_ms: int,
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._elections = elections
+        self._tokens = tokens
+        self._tokens_ms = now_ms + settings.token_check_interval_ms
         self._unclean_ms = now_ms + settings.unclean_election_interval_ms
         self._balance_ms = now_ms + settings.balance_interval_ms
         self._no_op_ms = now_ms + settings.idle_interval_ms
@@ -41,6 +49,8 @@ class TimedWork:
         if self._unclean_allowed:
             return 0
         times = [self._unclean_ms]
+        if self._settings.token_secret is not None:
+            times.append(self._tokens_ms)
         if self._settings.balances_leaders:
             times.append(self._balance_ms)
         if self._writes_no_ops:
@@ -50,8 +60,22 @@ class TimedWork:
             times.append(session_ms)
         return min(times)
 
-    def step(self, now_ms: int) -> list[MetadataRecord]:
-        return self._fence(now_ms) or self._elect_uncleanly(now_ms) or self._balance(now_ms) or self._no_op(now_ms)
+    def step(self, now_ms: int, wall_ms: int) -> list[MetadataRecord]:
+        return (
+            self._fence(now_ms)
+            or self._elect_uncleanly(now_ms)
+            or self._balance(now_ms)
+            or self._sweep_tokens(now_ms, wall_ms)
+            or self._no_op(now_ms)
+        )
+
+    def _sweep_tokens(self, now_ms: int, wall_ms: int) -> list[MetadataRecord]:
+        if self._settings.token_secret is None or now_ms < self._tokens_ms:
+            return []
+        records = self._tokens.sweep(wall_ms)
+        if not records:
+            self._tokens_ms = now_ms + self._settings.token_check_interval_ms
+        return records
 
     def _fence(self, now_ms: int) -> list[MetadataRecord]:
         return self._cluster.fence_stale_broker(now_ms)

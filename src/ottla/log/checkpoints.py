@@ -105,7 +105,7 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
     """The identity of `directory`; None if it was never formatted. Raises `StartupError` if it cannot be understood."""
     path = f"{directory}/{files.META_PROPERTIES}"
     try:
-        text = disk.read_file(path).decode()
+        text = disk.read_file(path).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
     properties = {}

@@ -127,6 +127,11 @@ def has_scram(metadata_version: int) -> bool:
     return metadata_version >= 11
 
 
+def has_delegation_tokens(metadata_version: int) -> bool:
+    """KIP-48, in the metadata log."""
+    return metadata_version >= 14
+
+
 def has_transactions(metadata_version: int) -> bool:
     """KIP-868."""
     return metadata_version >= 14

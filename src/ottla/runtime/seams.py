@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from random import Random
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import KafkaError
@@ -269,3 +269,5 @@ class Runtime:
     network: Network
     random: Random
     offload: Offload
+    secrets: Random = field(default_factory=SystemRandom)
+    """Chance that nobody outside can predict, for nonces, salts and tokens."""

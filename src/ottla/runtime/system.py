@@ -79,3 +79,25 @@ def process_age_seconds() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError, ValueError, IndexError):
         return 0.0
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that connections queue up at, before anybody serves them. Raises `OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(128)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def adopted_socket(descriptor: int) -> socket.socket:
+    """The listening socket that another process opened and handed to this one."""
+    sock = socket.socket(fileno=descriptor)
+    sock.setblocking(False)
+    return sock

@@ -132,6 +132,11 @@ class RateWindow:
         rate = (self._total + extra) * 1000 / span_ms
         return round((rate - rate_max) / rate_max * span_ms) if rate > rate_max else 0
 
+    def room(self, rate_max: float, now_ms: float) -> float:
+        """How much more there may be at once."""
+        self._purge(now_ms)
+        return max(0.0, rate_max * self._span_ms(now_ms) / 1000 - self._total)
+
     def _span_ms(self, now_ms: float) -> float:
         elapsed_ms = now_ms - self._samples[0][0] if self._samples else 0.0
         missing = self._samples_max - 1 - int(elapsed_ms // self._window_ms)
@@ -209,10 +214,10 @@ class QuotaLedger:
         meter.record(amount, now_ms)
         return 0
 
-    def at_once_max(self, kind: QuotaKind, user: str, client_id: str) -> float | None:
-        """The most that fits into a whole window."""
+    def room(self, kind: QuotaKind, user: str, client_id: str, now_ms: float) -> float | None:
+        """How much fits into the window now; None where nothing is limited."""
         limit = self.table.find(kind, user, client_id)
-        return None if limit is None else limit.rate * max(1, self._samples - 1) * self._window_ms / 1000
+        return None if limit is None else self._meter(kind, limit).room(limit.rate, now_ms)
 
     def charge_mutations(
         self, user: str, client_id: str, count: int, now_ms: float, *, strict: bool

@@ -37,6 +37,7 @@ BROKER_RIGHTS: dict[int, Right] = {
     14: Asked.BY_HANDLER,  # SyncGroup
     15: Asked.BY_HANDLER,  # DescribeGroups
     16: Asked.BY_HANDLER,  # ListGroups
+    17: Asked.NEVER,  # SaslHandshake
     18: Asked.NEVER,  # ApiVersions
     19: Asked.BY_CONTROLLER,  # CreateTopics
     20: Asked.BY_CONTROLLER,  # DeleteTopics
@@ -55,7 +56,12 @@ BROKER_RIGHTS: dict[int, Right] = {
     33: Asked.BY_CONTROLLER,  # AlterConfigs
     34: _ALTER,  # AlterReplicaLogDirs
     35: _DESCRIBE,  # DescribeLogDirs
+    36: Asked.NEVER,  # SaslAuthenticate
     37: Asked.BY_CONTROLLER,  # CreatePartitions
+    38: Asked.BY_HANDLER,  # CreateDelegationToken
+    39: Asked.BY_HANDLER,  # RenewDelegationToken
+    40: Asked.BY_HANDLER,  # ExpireDelegationToken
+    41: Asked.BY_HANDLER,  # DescribeDelegationToken
     42: Asked.BY_HANDLER,  # DeleteGroups
     43: Asked.BY_CONTROLLER,  # ElectLeaders
     44: Asked.BY_HANDLER,  # IncrementalAlterConfigs: of loggers, which are this node's own
@@ -85,6 +91,7 @@ BROKER_RIGHTS: dict[int, Right] = {
 
 CONTROLLER_RIGHTS: dict[int, Right] = {
     1: _CLUSTER_ACTION,  # Fetch
+    17: Asked.NEVER,  # SaslHandshake
     18: Asked.NEVER,  # ApiVersions
     19: Asked.BY_HANDLER,  # CreateTopics
     20: Asked.BY_HANDLER,  # DeleteTopics
@@ -93,7 +100,12 @@ CONTROLLER_RIGHTS: dict[int, Right] = {
     31: _ALTER,  # DeleteAcls
     32: Asked.BY_HANDLER,  # DescribeConfigs
     33: Asked.BY_HANDLER,  # AlterConfigs
+    36: Asked.NEVER,  # SaslAuthenticate
     37: Asked.BY_HANDLER,  # CreatePartitions
+    38: Asked.BY_HANDLER,  # CreateDelegationToken
+    39: Asked.BY_HANDLER,  # RenewDelegationToken
+    40: Asked.BY_HANDLER,  # ExpireDelegationToken
+    41: Asked.BY_HANDLER,  # DescribeDelegationToken
     43: _ALTER,  # ElectLeaders
     44: Asked.BY_HANDLER,  # IncrementalAlterConfigs
     45: _ALTER,  # AlterPartitionReassignments

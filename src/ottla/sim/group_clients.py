@@ -129,7 +129,7 @@ async def _live_once(member: GroupMember, until: float) -> None:
         await member.commit_late(owned)
 
 
-class Identity(NamedTuple):
+class Life(NamedTuple):
     """Who a member is in one life."""
 
     member_id: str
@@ -156,11 +156,11 @@ class Committer(CoordinatorClient):
         self.doubtful = False
         self._lives = 0
         self._commits = 0
-        self._was: Identity | None = None
+        self._was: Life | None = None
         """Who a static member was in its last life, as long as it may still speak as that one."""
 
     def begin(self) -> None:
-        self._was = Identity(self.member_id, self.epoch) if self.options.instance_id and self.epoch > 0 else None
+        self._was = Life(self.member_id, self.epoch) if self.options.instance_id and self.epoch > 0 else None
         self._lives += 1
         self.member_id = f"{self.client.name}-{self._lives}"
         self.epoch = 0
@@ -194,7 +194,7 @@ class Committer(CoordinatorClient):
             invoked=self.client.now,
         )
         self.history.commits.append(commit)
-        code = await self._send_commit(commit, Identity(self.member_id, self.epoch))
+        code = await self._send_commit(commit, Life(self.member_id, self.epoch))
         commit.completed = self.client.now
         if code == 0:
             commit.outcome = Outcome.OK
@@ -208,7 +208,7 @@ class Committer(CoordinatorClient):
             self.complain("OffsetCommit", code)
         return False
 
-    async def _send_commit(self, commit: Commit, who: Identity) -> int | None:
+    async def _send_commit(self, commit: Commit, who: Life) -> int | None:
         topic = self.places[0].topic
         request = OffsetCommitRequest(
             group_id=self.group_id,
@@ -241,7 +241,7 @@ class Committer(CoordinatorClient):
         """Where the group has got to; None if that is not known."""
         wanted = sorted(place.partition for place in places)
         topic = self.places[0].topic
-        who = Identity(self.member_id, self.epoch)
+        who = Life(self.member_id, self.epoch)
         found = await fetch_offsets(self.client, self.group_id, topic, wanted, self.history, member=who)
         if found is None:
             return None
@@ -249,10 +249,10 @@ class Committer(CoordinatorClient):
 
     async def commit_late(self, owned: dict[TopicPartition, int]) -> None:
         """C7: nobody believes a member that has left."""
-        if await self._send_late(owned, Identity(self.member_id, self.epoch)):
+        if await self._send_late(owned, Life(self.member_id, self.epoch)):
             self.history.unexpected.append(f"C7: {self.member_id} has left {self.group_id}, and its commit was taken")
 
-    async def _commit_as(self, was: Identity) -> None:
+    async def _commit_as(self, was: Life) -> None:
         """C13: nor one whose place it has taken itself."""
         if await self._send_late(dict(self.positions), was):
             self.history.unexpected.append(
@@ -260,7 +260,7 @@ class Committer(CoordinatorClient):
                 f"taken"
             )
 
-    async def _send_late(self, owned: dict[TopicPartition, int], who: Identity) -> bool:
+    async def _send_late(self, owned: dict[TopicPartition, int], who: Life) -> bool:
         self.history.resent += 1
         commit = Commit(group_id=self.group_id, name="", offsets=owned, invoked=self.client.now)
         return await self._send_commit(commit, who) == 0
@@ -277,7 +277,7 @@ async def fetch_offsets(
     partitions: list[int],
     history: History,
     *,
-    member: Identity | None = None,
+    member: Life | None = None,
     stable: bool = True,
 ) -> dict[int, tuple[int, str]] | None:
     """What the group has committed for each partition, and by which commit; None where that is not to be had."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ottla.errors import ErrorCode
 from ottla.model import TopicPartition
 from ottla.sim.consumers import Consumer
-from ottla.sim.group_clients import Identity, MemberOptions
+from ottla.sim.group_clients import Life, MemberOptions
 from ottla.sim.group_members import ConsumerMember
 from ottla.sim.history import History, Read, Txn
 from ottla.sim.transaction_clients import Transactor
@@ -74,7 +74,7 @@ class Transformer(ConsumerMember):
             if sources:
                 done = await self._make(reader, place, transaction, sources, deadline)
             if done:
-                who = Identity(self.member_id, self.epoch)
+                who = Life(self.member_id, self.epoch)
                 code = await transactor.commit_offsets(transaction, self.group_id, {place: end}, deadline, member=who)
                 done = code == ErrorCode.NONE
             await transactor.end(transaction, done, deadline)

@@ -31,6 +31,7 @@ HANDLERS = {
     14: "sync_group",
     15: "describe_groups",
     16: "list_groups",
+    17: "sasl_handshake",
     18: "api_versions",
     19: "forwarded",  # CreateTopics
     20: "forwarded",  # DeleteTopics
@@ -49,7 +50,12 @@ HANDLERS = {
     33: "alter_configs",
     34: "alter_replica_log_dirs",
     35: "describe_log_dirs",
+    36: "sasl_authenticate",
     37: "forwarded",  # CreatePartitions
+    38: "create_delegation_token",
+    39: "change_delegation_token",  # RenewDelegationToken
+    40: "change_delegation_token",  # ExpireDelegationToken
+    41: "describe_delegation_token",
     42: "delete_groups",
     43: "forwarded",  # ElectLeaders
     44: "incremental_alter_configs",
@@ -80,6 +86,7 @@ HANDLERS = {
 
 CONTROLLER_HANDLERS = {
     1: "raft_fetch",
+    17: "sasl_handshake",
     18: "api_versions",
     19: "on_controller",  # CreateTopics
     20: "on_controller",  # DeleteTopics
@@ -88,7 +95,12 @@ CONTROLLER_HANDLERS = {
     31: "on_controller",  # DeleteAcls
     32: "describe_configs",
     33: "on_controller",  # AlterConfigs
+    36: "sasl_authenticate",
     37: "on_controller",  # CreatePartitions
+    38: "create_delegation_token",
+    39: "change_delegation_token",  # RenewDelegationToken
+    40: "change_delegation_token",  # ExpireDelegationToken
+    41: "describe_delegation_token",
     43: "on_controller",  # ElectLeaders
     44: "incremental_alter_configs",
     45: "on_controller",  # AlterPartitionReassignments

@@ -92,7 +92,7 @@ class _Fetch:
         self._min_bytes = min(request.min_bytes, services.fetch_max_bytes)
         if toll is not None and (most := toll.fetch_bytes_max()) is not None:
             self._max_bytes = min(self._max_bytes, most)
-            self._min_bytes = min(self._min_bytes, most)
+            self._min_bytes = min(self._min_bytes, max(1, most))  # Who may have nothing waits for something, too.
         self._session: FetchSession | None = None
         self._incremental = False
         self._found: list[Found] = []

@@ -131,7 +131,7 @@ class ControlPlane:
             clock=runtime.clock,
             timers=timers,
             make_controller=self._make_controller,
-            bootstrap=self._read_bootstrap,
+            bootstrap=self.first_records,
         )
         self.channel = LeaderChannel(serve=self.controller.submit_request, peers=peers, clock=runtime.clock)
         incarnation_id = random_uuid(runtime.random)
@@ -415,7 +415,8 @@ class ControlPlane:
             now_ms=now_ms,
         )
 
-    def _read_bootstrap(self) -> list[MetadataRecord]:
+    def first_records(self) -> list[MetadataRecord]:
+        """What `format` wrote for a cluster to begin with. Raises `Malformed`."""
         return read_bootstrap(self._runtime.disk, self._metadata_dir)
 
 

@@ -99,7 +99,7 @@ class ControllerDriver:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         try:
             controller = self._require_active()
-            generated = operation(controller, self._now_ms())
+            generated = operation(controller, self._tell_time(controller))
             self._append(generated.records)
             if self._controller is not controller:
                 # The log took the records, and failed at what had to follow them: this node decides nothing any more.
@@ -188,6 +188,11 @@ class ControllerDriver:
         """Sessions must not jump with the wall clock."""
         return int(self._clock.monotonic() * 1000)
 
+    def _tell_time(self, controller: Controller) -> int:
+        now_ms = self._now_ms()
+        controller.on_wall_clock(self._clock.wall_ms() - now_ms)
+        return now_ms
+
     def _schedule_timed_work(self) -> None:
         controller = self._controller
         if controller is None:
@@ -206,7 +211,7 @@ class ControllerDriver:
         controller = self._controller
         if controller is None:
             return
-        now_ms = self._now_ms()
+        now_ms = self._tell_time(controller)
         if now_ms > self._timer_ms + _STALL_MS:
             controller.on_paused(now_ms)
         status = self._raft.machine.describe(now_ms)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ottla.broker.control.bootstrap import BOOTSTRAP_FILE, bootstrap_records, encode_bootstrap
+from ottla.broker.control.format_scram import scram_records
 from ottla.broker.control.stores import SnapshotStore
 from ottla.config.node import NodeConfig
 from ottla.errors import StartupError
@@ -26,6 +27,7 @@ from ottla.metadata.features import (
     METADATA_VERSION_MAX,
     SUPPORTED_FEATURES,
     default_features,
+    has_scram,
     level_of_release,
     release_names,
     unmet_dependency,
@@ -55,6 +57,9 @@ class FormatOptions:
 
     initial_controllers: str | None = None
     """id@host:port:directory,… the same on all of them."""
+
+    scram: tuple[str, ...] = ()
+    """Users that the cluster knows from the beginning, as `format_scram` reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +94,10 @@ def format_node(disk: Disk, config: NodeConfig, options: FormatOptions, *, rando
     voters: VoterSet | None = None
     if dynamic and config.metadata_log_dir in ids:
         voters = _voters(config, options, ids)
-    bootstrap = encode_bootstrap(bootstrap_records(metadata_version, levels), now_ms)
+    users = scram_records(options.scram, random)
+    if users and not has_scram(metadata_version):
+        raise StartupError("--add-scram needs a metadata.version that has SCRAM credentials: 3.5-IV2 or later")
+    bootstrap = encode_bootstrap([*bootstrap_records(metadata_version, levels), *users], now_ms)
     for path in fresh:
         disk.make_dirs(path)
         _write_new(disk, f"{path}/{BOOTSTRAP_FILE}", bootstrap)

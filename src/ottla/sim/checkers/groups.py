@@ -26,6 +26,10 @@ from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine
 from ottla.sim.history import Commit, History, Outcome
+from ottla.wire.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
+from ottla.wire.messages.consumer_group_current_member_assignment_value import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
 from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 from ottla.wire.messages.group_metadata_value import GroupMetadataValue
 
@@ -167,8 +171,12 @@ class GroupChecker:
         self.offsets_committed += 1
 
     def _on_group(self, record: StoredRecord) -> str:
-        """C6 of a classic group. Returns the group's id."""
+        """C6 of a classic group, and what members are given by it, or by KIP-848. Returns the group's id."""
         key, value = record.key, record.value
+        if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
+            assert isinstance(key, ConsumerGroupCurrentMemberAssignmentKey)
+            partitions = frozenset(partition for topic in value.assigned_partitions for partition in topic.partitions)
+            self._note(key.group_id, key.member_id, value.member_epoch, partitions)
         if not isinstance(key, GroupMetadataKey):
             group_id = getattr(key, "group_id", "")
             assert isinstance(group_id, str)
@@ -266,8 +274,6 @@ class GroupChecker:
 
     def _check_member(self, group: ConsumerGroup, member: Member) -> None:
         if member.epoch > 0:
-            partitions = frozenset(partition for held in member.assigned.values() for partition in held)
-            self._note(group.group_id, member.member_id, member.epoch, partitions)
             key = (group.group_id, member.member_id)
             if member.epoch < self._epochs.get(key, 0):
                 raise Violation("C5", f"{key} is in epoch {member.epoch}, after {self._epochs[key]}")

@@ -1,0 +1,38 @@
+"""`python -m ottla.gateway`: the registry on a socket that is open already, for the node that started this process.
+
+    --fd N                  the listening socket, inherited
+    --bootstrap HOST:PORT   the cluster
+    --loopback              nobody but this machine can reach the socket
+
+It lives as long as its standard input: a node that dies takes it along.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from ottla.client.settings import ClientSettings
+from ottla.gateway.server import serve_registry
+from ottla.runtime.system import adopted_socket, run
+
+
+def main(arguments: list[str]) -> None:
+    descriptor = int(arguments[arguments.index("--fd") + 1])
+    bootstrap = arguments[arguments.index("--bootstrap") + 1]
+    logging.basicConfig(format="%(asctime)s registry %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    settings = ClientSettings.parse(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": "ottla-registry",
+            "retry.backoff.ms": "20",
+            "default.api.timeout.ms": "15000",
+            "request.timeout.ms": "10000",
+        }
+    )
+    sock = adopted_socket(descriptor)
+    run(serve_registry(sock, settings, loopback="--loopback" in arguments, users={}, leashed=True))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

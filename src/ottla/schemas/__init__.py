@@ -1,0 +1,10 @@
+"""Schemas: what they mean, whether one can read what another wrote, and how a record names the one it was written with.
+
+Pure. The registry (`ottla.gateway.registry`) judges new versions with it, the Spark functions (`ottla.spark.avro`) plan
+their decoding with it.
+
+    avro            an Avro schema as a graph of types, and back as the text that Avro's Java library would write
+    compatibility   may a reader with this Avro schema read what was written with that one?
+    kinds           one row a type of schema: how its text is read, and what judges compatibility
+    framing         the five bytes in front of a record that name its schema
+"""

@@ -1,0 +1,248 @@
+"""Avro in Spark, in the format of Confluent's serializers: framed bytes to typed columns and back.
+
+    from ottla.spark.avro import decode, from_confluent_avro, to_confluent_avro
+
+    typed = decode(orders, registry="http://localhost:8081", subject="orders-value", dead_letter_topic="orders.dead",
+                   kafka={"bootstrap.servers": "localhost:9092"})
+    typed.select("value.*")
+
+Every record is read by the schema that it was written with, and becomes a column of one type: that of the reader's
+schema, which is the newest of `subject`, or the one that is given. Registries are asked over plain HTTP: Ottla's or any
+other with Confluent's API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.settings import ClientSettings
+from ottla.schemas.avro import Schema, canonical_text, parse
+from ottla.spark.avro_decoder import Decoded, Decoder
+from ottla.spark.avro_encoder import Encoder
+from ottla.spark.avro_types import avro_of, spark_type
+from ottla.spark.registry import RegistrySettings, shared_registry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+FAIL = "fail"
+NULL = "null"
+
+
+class UndecodableRecord(Exception):
+    """A record that cannot be decoded, where it was said that this is to stop the query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What an executor must know to decode; sent along with the query."""
+
+    registry: RegistrySettings
+    schema: str
+    """The reader's, whole."""
+
+    def decoder(self) -> Decoder:
+        return Decoder(parse(self.schema, strict=False), shared_registry(self.registry))
+
+
+def from_confluent_avro(
+    column: Column | str,
+    *,
+    registry: str,
+    subject: str | None = None,
+    schema: str | None = None,
+    options: Mapping[str, str] | None = None,
+    on_error: str = FAIL,
+) -> Column:
+    """A typed column of a binary one. A record that cannot be decoded fails the query; with `on_error="null"` it is
+    null.
+
+    `schema` is the reader's, in JSON; without it, the newest of `subject` is. `options` may have
+    `basic.auth.user.info`."""
+    from pyspark.sql.functions import col
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    if on_error not in (FAIL, NULL):
+        raise ValueError(f'on_error is {on_error!r}; choose "fail" or "null".')
+    reading, reader = _reading(registry, subject, schema, options)
+
+    def read(values: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        decoder = reading.decoder()
+        for batch in values:
+            decoded = decoder.decode(batch)
+            if on_error == FAIL:
+                _refuse(decoded)
+            yield decoded.values
+
+    # What the annotations say is how PySpark knows which kind of function this is; they must be there as they run.
+    read.__annotations__ = _array_iterator_annotations("values")
+    function: Callable[[Column], Column] = arrow_udf(read, spark_type(reader))
+    return function(col(column) if isinstance(column, str) else column)
+
+
+def decode(
+    frame: DataFrame,
+    *,
+    registry: str,
+    subject: str | None = None,
+    schema: str | None = None,
+    column: str = "value",
+    options: Mapping[str, str] | None = None,
+    dead_letter_topic: str | None = None,
+    kafka: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """`frame`, as the source gives it, with `column` typed. A record that cannot be decoded fails the query; with
+    `dead_letter_topic` it goes there, and the query goes on without it. `kafka` are the settings of the cluster that
+    has that topic, under the names that Kafka's clients give them."""
+    from pyspark.sql.types import StructField, StructType
+
+    reading, reader = _reading(registry, subject, schema, options)
+    dead_letters = None
+    if dead_letter_topic is not None:
+        if not kafka:
+            raise ValueError("dead_letter_topic needs a cluster: give kafka={'bootstrap.servers': 'host:port'}.")
+        missing = {"topic", "partition", "offset"} - set(frame.columns)
+        if missing:
+            raise ValueError(f"Dead letters say where they came from: keep the columns {', '.join(sorted(missing))}.")
+        dead_letters = DeadLetters(topic=dead_letter_topic, client=ClientSettings.parse(kafka), column=column)
+    target = StructType(
+        [
+            StructField(
+                each.name,
+                spark_type(reader) if each.name == column else each.dataType,
+                each.name == column or each.nullable,
+            )
+            for each in frame.schema.fields
+        ]
+    )
+    return frame.mapInArrow(_batches(reading, column, dead_letters), target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetters:
+    """Where records go that cannot be decoded."""
+
+    topic: str
+    client: ClientSettings
+    column: str
+
+    def send(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
+        from ottla.spark.cluster import shared_client
+        from ottla.spark.dead_letters import DeadLetter, send
+
+        letters = []
+        for row, error in sorted(decoded.errors.items()):
+            (line,) = batch.slice(row, 1).to_pylist()
+            headers = line.get("headers") or ()
+            letters.append(
+                DeadLetter(
+                    key=line.get("key"),
+                    value=line.get("value"),
+                    headers=tuple((each["key"], each["value"]) for each in headers),
+                    topic=line["topic"],
+                    partition=line["partition"],
+                    offset=line["offset"],
+                    error=error,
+                    schema_id=int(decoded.schema_ids[row]),
+                    column=self.column,
+                )
+            )
+        send(shared_client(self.client), self.topic, letters)
+
+
+def _batches(
+    reading: Reading, column: str, dead_letters: DeadLetters | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        decoder = reading.decoder()
+        for batch in batches:
+            at = batch.schema.get_field_index(column)
+            decoded = decoder.decode(batch.column(at))
+            if dead_letters is None:
+                _refuse(decoded)
+            elif decoded.errors:
+                dead_letters.send(batch, decoded)
+            typed = batch.set_column(at, pa.field(column, decoded.values.type), decoded.values)
+            if decoded.errors:
+                good = [row for row in range(len(typed)) if row not in decoded.errors]
+                typed = typed.take(pa.array(good, pa.int64()))
+            yield typed
+
+    return convert
+
+
+def _refuse(decoded: Decoded) -> None:
+    for row, error in sorted(decoded.errors.items())[:1]:
+        schema_id = int(decoded.schema_ids[row])
+        which = f" (schema id {schema_id})" if schema_id >= 0 else ""
+        raise UndecodableRecord(f"A record cannot be decoded{which}: {error}")
+
+
+def _reading(
+    registry: str, subject: str | None, schema: str | None, options: Mapping[str, str] | None
+) -> tuple[Reading, Schema]:
+    settings = RegistrySettings.parse(registry, options)
+    if schema is not None:
+        reader = parse(schema)
+    elif subject is not None:
+        found = shared_registry(settings).latest(subject)
+        if found.kind != "AVRO":
+            raise ValueError(f"The subject {subject} holds schemas of type {found.kind}, not Avro.")
+        reader = parse(found.text, found.references, strict=False)
+    else:
+        raise ValueError("Say what to read as: give the subject whose newest schema counts, or a schema.")
+    return Reading(registry=settings, schema=canonical_text(reader)), reader
+
+
+# Writing.
+
+
+def to_confluent_avro(
+    column: Column | str,
+    *,
+    registry: str,
+    subject: str,
+    schema: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Column:
+    """A binary column of a struct, in the format of Confluent's serializers. `schema` is registered under `subject`;
+    without it, the newest that the subject has is written with. See `schema_of` for that of a DataFrame."""
+    from pyspark.sql.functions import col
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.types import BinaryType
+
+    client = shared_registry(RegistrySettings.parse(registry, options))
+    if schema is None:
+        found = client.latest(subject)
+        schema_id, written = found.id, parse(found.text, found.references, strict=False)
+    else:
+        written = parse(schema)
+        schema_id = client.register(subject, canonical_text(written))
+    text = canonical_text(written)
+
+    def write(values: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        encoder = Encoder(text, schema_id)
+        for batch in values:
+            yield encoder.encode(batch)
+
+    write.__annotations__ = _array_iterator_annotations("values")
+    function: Callable[[Column], Column] = arrow_udf(write, BinaryType())
+    return function(col(column) if isinstance(column, str) else column)
+
+
+def schema_of(struct: StructType, name: str = "Row") -> str:
+    """The Avro schema of a DataFrame's `schema`, or of a struct column's type."""
+    return json.dumps(avro_of(struct, name))
+
+
+def _array_iterator_annotations(argument: str) -> dict[str, Any]:
+    import pyarrow as pa
+
+    return {argument: Iterator[pa.Array], "return": Iterator[pa.Array]}

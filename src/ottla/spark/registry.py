@@ -1,0 +1,156 @@
+"""A schema registry, as Spark's driver and executors ask it: plain HTTP, few modules, and every answer kept.
+
+Any registry with Confluent's API will do. What an id means never changes, so it is asked for once a process. A registry
+that does not answer is `RegistryUnavailable`, which should fail the task: the records are not to blame.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+TIMEOUT_S = 30.0
+ATTEMPTS = 3
+PAUSE_S = 0.5
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+
+
+class RegistryUnavailable(Exception):
+    """No registry answered as one should; the message is one sentence."""
+
+
+class UnknownSchema(Exception):
+    """The registry has no such schema or subject."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """Where the registries are, any of which will do, and who we are to them. Plain enough to be sent to executors."""
+
+    urls: tuple[str, ...]
+    user_info: str | None = None
+    """`name:password`."""
+
+    @classmethod
+    def parse(cls, url: str, options: Mapping[str, str] | None = None) -> RegistrySettings:
+        """`url` may be several, with commas; `options` have the names that Confluent's clients give them."""
+        given = options or {}
+        urls = tuple(each.strip().rstrip("/") for each in url.split(",") if each.strip())
+        for each in urls:
+            if urllib.parse.urlsplit(each).scheme not in ("http", "https"):
+                raise ValueError(f"schema.registry.url names {each!r}; write http://host:port.")
+        if not urls:
+            raise ValueError("schema.registry.url is missing: write http://host:port.")
+        return cls(urls=urls, user_info=given.get("basic.auth.user.info"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSchema:
+    """A schema as the registry has it, with the texts of what it refers to, each after those that it needs."""
+
+    id: int
+    kind: str
+    text: str
+    references: tuple[str, ...]
+
+
+class RegistryClient:
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        self._by_id: dict[int, FoundSchema] = {}
+
+    def by_id(self, schema_id: int) -> FoundSchema:
+        """Raises `UnknownSchema`."""
+        known = self._by_id.get(schema_id)
+        if known is None:
+            answer = self._ask("GET", f"schemas/ids/{schema_id}")
+            known = self._by_id[schema_id] = self._found(schema_id, answer)
+        return known
+
+    def latest(self, subject: str) -> FoundSchema:
+        answer = self._ask("GET", f"subjects/{_quoted(subject)}/versions/latest")
+        return self._found(int(answer["id"]), answer)
+
+    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
+        """The id of the schema, new or known. Raises `RegistryUnavailable` if the registry refuses it, too."""
+        body: dict[str, Any] = {"schema": text}
+        if kind != "AVRO":
+            body["schemaType"] = kind
+        return int(self._ask("POST", f"subjects/{_quoted(subject)}/versions", body)["id"])
+
+    def _found(self, schema_id: int, answer: Mapping[str, Any]) -> FoundSchema:
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(answer.get("references") or (), texts)
+        return FoundSchema(
+            id=schema_id,
+            kind=answer.get("schemaType") or "AVRO",
+            text=str(answer["schema"]),
+            references=tuple(texts.values()),
+        )
+
+    def _collect(self, references: Sequence[Mapping[str, Any]], texts: dict[tuple[str, int], str]) -> None:
+        for each in references:
+            place = (str(each["subject"]), int(each["version"]))
+            if place in texts:
+                continue
+            answer = self._ask("GET", f"subjects/{_quoted(place[0])}/versions/{place[1]}?deleted=true")
+            self._collect(answer.get("references") or (), texts)
+            texts[place] = str(answer["schema"])
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        reason = ""
+        for attempt in range(ATTEMPTS):
+            for url in self._settings.urls:
+                try:
+                    return self._ask_once(method, f"{url}/{path}", body)
+                except urllib.error.HTTPError as error:
+                    with error:
+                        message = _message(error)
+                    if error.code == 404:
+                        raise UnknownSchema(message) from None
+                    if error.code < 500:
+                        raise RegistryUnavailable(f"The schema registry refuses {path}: {message}") from None
+                    reason = message
+                except (OSError, ValueError) as error:
+                    reason = str(error)
+            if attempt + 1 < ATTEMPTS:
+                time.sleep(PAUSE_S)
+        raise RegistryUnavailable(f"No schema registry answers at {', '.join(self._settings.urls)}: {reason}")
+
+    def _ask_once(self, method: str, url: str, body: object) -> Any:
+        headers = {"Accept": f"{CONTENT_TYPE}, application/json"}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = CONTENT_TYPE
+        if self._settings.user_info is not None:
+            headers["Authorization"] = "Basic " + base64.b64encode(self._settings.user_info.encode()).decode()
+        request = urllib.request.Request(url, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            return json.loads(answer.read(ANSWER_BYTES_MAX))
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(ANSWER_BYTES_MAX))["message"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"HTTP {error.code}"
+
+
+def _quoted(subject: str) -> str:
+    return urllib.parse.quote(subject, safe="")
+
+
+@cache
+def shared_registry(settings: RegistrySettings) -> RegistryClient:
+    """One a process, so that all tasks of an executor ask for an id once."""
+    return RegistryClient(settings)

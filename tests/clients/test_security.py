@@ -1,0 +1,289 @@
+"""Real clients at locked doors: each mechanism, encrypted and not, with the right credentials and with wrong ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaError as AioKafkaError
+from aiokafka.helpers import create_ssl_context
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
+
+from ottla.runtime.system import free_ports
+from tests.certificates import Authority, Issued
+from tests.node_process import running_node
+from tests.tokens import Provider
+
+pytestmark = pytest.mark.slow
+
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_ann=secret;"
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+RECORD = b"x" * 100_000
+
+
+class Login(NamedTuple):
+    protocol: str
+    mechanism: str = ""
+    password: str = "secret"
+
+
+class Site(NamedTuple):
+    ports: dict[str, int]
+    authority: Authority
+    ann: Issued
+    stranger: Issued
+    provider: Provider
+
+    def bootstrap(self, login: Login) -> str:
+        return f"localhost:{self.ports[login.protocol]}"
+
+    def token(self, login: Login) -> str:
+        """A token whose password is wrong is one that somebody else has signed."""
+        return (self.provider if login.password == "secret" else Provider()).token(aud="kafka")
+
+    def certificate(self, login: Login) -> Issued:
+        return self.ann if login.password == "secret" else self.stranger
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("site")
+    authority = Authority(directory / "authority")
+    node, ann = authority.issue("node"), authority.issue("ann", subject="/O=Ottla/CN=Ann")
+    stranger = Authority(directory / "other").issue("ann")
+    provider = Provider()
+    (directory / "keys.json").write_bytes(provider.document())
+    *ports, controller_port = free_ports("127.0.0.1", 5)
+    by_protocol = dict(zip(PROTOCOLS, ports, strict=True))
+    listeners = [f"{protocol}://localhost:{port}" for protocol, port in by_protocol.items()]
+    settings = {
+        "listeners": ",".join([*listeners, f"CONTROLLER://localhost:{controller_port}"]),
+        "listener.security.protocol.map": ",".join([*(f"{p}:{p}" for p in PROTOCOLS), "CONTROLLER:PLAINTEXT"]),
+        "controller.quorum.bootstrap.servers": f"localhost:{controller_port}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(node.store),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.certificate),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "listener.name.ssl.ssl.principal.mapping.rules": "RULE:^CN=([^,]+),O=Ottla$/$1/L",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS,
+        "sasl.oauthbearer.jwks.endpoint.url": f"file://{directory / 'keys.json'}",
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # Whoever is not ann, by whatever way she came in, is not served.
+        "super.users": "User:ANONYMOUS;User:ann",
+    }
+    arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    with running_node(directory / "node", *arguments):
+        admin = AdminClient({"bootstrap.servers": f"localhost:{by_protocol['PLAINTEXT']}"})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            made = UserScramCredentialUpsertion("ann", ScramCredentialInfo(mechanism, 4096), b"secret")
+            admin.alter_user_scram_credentials([made])["ann"].result(60)
+        yield Site(by_protocol, authority, ann, stranger, provider)
+
+
+LOGINS = [
+    Login("SSL"),
+    Login("SASL_PLAINTEXT", "PLAIN"),
+    Login("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+    Login("SASL_PLAINTEXT", "OAUTHBEARER"),
+    Login("SASL_SSL", "PLAIN"),
+    Login("SASL_SSL", "SCRAM-SHA-256"),
+    Login("SASL_SSL", "SCRAM-SHA-512"),
+    Login("SASL_SSL", "OAUTHBEARER"),
+]
+WRONG = [login._replace(password="wrong") for login in LOGINS]
+
+
+def shown(login: Login) -> str:
+    return "-".join(filter(None, login))
+
+
+# confluent-kafka.
+
+
+def confluent(site: Site, login: Login) -> dict[str, Any]:
+    settings: dict[str, Any] = {"bootstrap.servers": site.bootstrap(login), "security.protocol": login.protocol}
+    if login.protocol.endswith("SSL"):
+        settings["ssl.ca.location"] = str(site.authority.certificate)
+    if login.protocol == "SSL":
+        own = site.certificate(login)
+        settings |= {"ssl.certificate.location": str(own.certificate), "ssl.key.location": str(own.key)}
+    if login.mechanism == "OAUTHBEARER":
+        settings["oauth_cb"] = lambda _: (site.token(login), time.time() + 3600)
+    if login.mechanism:
+        settings["sasl.mechanism"] = login.mechanism
+    if login.mechanism not in ("", "OAUTHBEARER"):
+        settings |= {"sasl.username": "ann", "sasl.password": login.password}
+    return settings
+
+
+@pytest.mark.parametrize("login", LOGINS, ids=shown)
+def test_confluent_is_let_in(site: Site, login: Login, topic: str) -> None:
+    producer = Producer(confluent(site, login))
+    delivered: list[object] = []
+    producer.produce(topic, RECORD, on_delivery=lambda error, message: delivered.append(error))
+    producer.flush(60)
+    assert delivered == [None]
+    consumer = Consumer({**confluent(site, login), "group.id": topic})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message = consumer.poll(60)
+    assert message is not None
+    assert message.value() == RECORD
+    consumer.close()
+
+
+@pytest.mark.parametrize("login", WRONG, ids=shown)
+def test_confluent_is_kept_out(site: Site, login: Login) -> None:
+    told: list[str] = []
+    producer = Producer({**confluent(site, login), "error_cb": lambda error: told.append(error.name())})
+    until = time.monotonic() + 60
+    while not told and time.monotonic() < until:
+        producer.poll(0.1)
+    if login.protocol == "SSL":
+        assert told[0] in ("_SSL", "_TRANSPORT", "_ALL_BROKERS_DOWN")
+    else:
+        assert told[0] == "_AUTHENTICATION"
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=0.5)
+
+
+# kafka-python.
+
+
+class KafkaPythonToken(KafkaPythonTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
+
+
+def kafka_python(site: Site, login: Login) -> dict[str, Any]:
+    settings: dict[str, Any] = {"bootstrap_servers": site.bootstrap(login), "security_protocol": login.protocol}
+    if login.protocol.endswith("SSL"):
+        settings["ssl_cafile"] = str(site.authority.certificate)
+    if login.protocol == "SSL":
+        own = site.certificate(login)
+        settings |= {"ssl_certfile": str(own.certificate), "ssl_keyfile": str(own.key)}
+    if login.mechanism:
+        settings |= {"sasl_mechanism": login.mechanism, "sasl_plain_username": "ann"}
+        settings["sasl_plain_password"] = login.password
+    if login.mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = KafkaPythonToken(site.token(login))
+    return settings
+
+
+@pytest.mark.parametrize("login", LOGINS, ids=shown)
+def test_kafka_python_is_let_in(site: Site, login: Login, topic: str) -> None:
+    producer = KafkaProducer(**kafka_python(site, login))
+    assert producer.send(topic, RECORD).get(60).offset == 0
+    producer.close()
+    consumer = KafkaConsumer(**kafka_python(site, login), auto_offset_reset="earliest", consumer_timeout_ms=60_000)
+    consumer.assign([KafkaPythonPartition(topic, 0)])
+    assert next(consumer).value == RECORD
+    consumer.close()
+
+
+KAFKA_PYTHON_TRIES = """
+import json, ssl, sys
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+class Token(AbstractTokenProvider):
+    def __init__(self, token):
+        self._token = token
+
+    def token(self):
+        return self._token
+
+for settings in json.loads(sys.argv[1]):
+    if "token" in settings:
+        settings["sasl_oauth_token_provider"] = Token(settings.pop("token"))
+    try:
+        KafkaProducer(**settings, bootstrap_timeout_ms=500)
+    except (KafkaError, ssl.SSLError):
+        print("refused")
+    else:
+        print("let in")
+"""
+
+
+def test_kafka_python_is_kept_out(site: Site) -> None:
+    """In a process of its own: after a refusal it leaves its sockets lying about."""
+    tries = []
+    for login in WRONG:
+        settings = kafka_python(site, login)
+        if settings.pop("sasl_oauth_token_provider", None):
+            settings["token"] = site.token(login)
+        tries.append(settings)
+    done = subprocess.run(
+        [sys.executable, "-c", KAFKA_PYTHON_TRIES, json.dumps(tries)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split("\n")[:-1] == ["refused"] * len(WRONG), done.stderr
+
+
+# aiokafka.
+
+
+class AioToken(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
+
+
+def aiokafka(site: Site, login: Login) -> dict[str, Any]:
+    settings: dict[str, Any] = {"bootstrap_servers": site.bootstrap(login), "security_protocol": login.protocol}
+    if login.protocol.endswith("SSL"):
+        files = {"cafile": str(site.authority.certificate)}
+        if login.protocol == "SSL":
+            own = site.certificate(login)
+            files |= {"certfile": str(own.certificate), "keyfile": str(own.key)}
+        settings["ssl_context"] = create_ssl_context(**files)
+    if login.mechanism:
+        settings |= {"sasl_mechanism": login.mechanism, "sasl_plain_username": "ann"}
+        settings["sasl_plain_password"] = login.password
+    if login.mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = AioToken(site.token(login))
+    return settings
+
+
+@pytest.mark.parametrize("login", LOGINS, ids=shown)
+async def test_aiokafka_is_let_in(site: Site, login: Login, topic: str) -> None:
+    async with asyncio.timeout(60), AIOKafkaProducer(**aiokafka(site, login)) as producer:
+        assert (await producer.send_and_wait(topic, RECORD)).offset == 0
+    async with (
+        asyncio.timeout(60),
+        AIOKafkaConsumer(topic, **aiokafka(site, login), auto_offset_reset="earliest") as consumer,
+    ):
+        assert (await consumer.getone()).value == RECORD
+
+
+@pytest.mark.parametrize("login", WRONG, ids=shown)
+async def test_aiokafka_is_kept_out(site: Site, login: Login) -> None:
+    producer = AIOKafkaProducer(**aiokafka(site, login))
+    if login.mechanism == "OAUTHBEARER":
+        # It takes the refusal for a welcome, goes on, and is told nothing.
+        await producer.start()
+        assert not producer.client.cluster.brokers()
+    else:
+        with pytest.raises(AioKafkaError):
+            await producer.start()
+    await producer.stop()
