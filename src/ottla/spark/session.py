@@ -30,6 +30,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Between Spark and its Python workers: quicker than TCP, and nothing listens on a port.
     "spark.python.unix.domain.socket.enabled": "true",
+    # How long the two wait for each other: by default too little for a machine that is busy.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
