@@ -206,6 +206,8 @@ def test_tokens_are_shown_to_those_whom_they_concern(addresses: dict[str, Addres
     assert [(renewer.principal_type, renewer.principal_name) for renewer in shown.renewers] == [("User", "bob")]
     assert token.token_id in {each.token_id for each in tokens(ann, "bob")}  # Who may renew it counts as well.
     assert tokens(ann, "eve") == []
+    of_nobody = describe.DescribeDelegationTokenRequest(owners=[])
+    assert ann.call(of_nobody, DescribeDelegationTokenResponse).tokens == []
     for user, sees in (("bob", True), ("eve", False), ("admin", True)):
         with WireClient(addresses["sasl"]) as client:
             log_in(client, PlainClient(user, f"{user}-secret"))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.conversation import SCRATCH_BYTES, Answer, Conversation, Ready, Send
+from ottla.client.conversation import FRAME_BYTES_MAX, SCRATCH_BYTES, Answer, Conversation, LoginRefused, Ready, Send
+from ottla.client.conversation import Heard as HeardOf
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.model import Uuid
+from ottla.security.plain import PlainClient
+from ottla.security.sasl import Derive, MakeClient
+from ottla.security.scram import ScramClient, ScramServer, credential_of, salted_password
 from ottla.wire.frames import RequestHead, read_request_header, response_frame
 from ottla.wire.message import Message
 from ottla.wire.messages.api_versions_response import ApiVersion, ApiVersionsResponse
@@ -14,12 +18,15 @@ from ottla.wire.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from ottla.wire.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from ottla.wire.messages.fetch_request import FetchRequest
 from ottla.wire.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.wire.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from ottla.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from ottla.wire.messages.sasl_handshake_response import SaslHandshakeResponse
 from tests.client.stand_in import frame
 
 TOPIC = Uuid(b"t" * 16)
 VERSIONS = {1: (4, 18), 18: (0, 4), 63: (0, 1)}
 
-Heard = list[Answer[str] | Send | Ready]
+Heard = list[HeardOf[str]]
 
 
 def hear(conversation: Conversation[str], data: bytes, step: int | None = None) -> Heard:
@@ -36,8 +43,10 @@ def hear(conversation: Conversation[str], data: bytes, step: int | None = None) 
     return heard
 
 
-def greeted(versions: dict[int, tuple[int, int]] | None = None, **options: int) -> Conversation[str]:
-    conversation: Conversation[str] = Conversation("node-1", **options)
+def greeted(
+    versions: dict[int, tuple[int, int]] | None = None, frame_bytes_max: int = FRAME_BYTES_MAX
+) -> Conversation[str]:
+    conversation: Conversation[str] = Conversation("node-1", frame_bytes_max=frame_bytes_max)
     head = head_of(conversation.hello())
     assert hear(conversation, frame(head, advertised(versions or VERSIONS))) == [Ready()]
     return conversation
@@ -198,3 +207,98 @@ def test_an_answer_that_would_become_too_many_objects_is_malformed() -> None:
     topics = [FetchableTopicResponse(topic_id=TOPIC)] * 1_000_001
     with pytest.raises(Malformed, match="more elements"):
         hear(conversation, frame(head, FetchResponse(responses=topics)))
+
+
+# Peers that ask for a name.
+
+LOCKED = {**VERSIONS, 17: (0, 1), 36: (0, 2)}
+
+
+def knocking(login: MakeClient) -> tuple[Conversation[str], Send]:
+    """Up to the handshake, which follows the greeting by itself."""
+    conversation: Conversation[str] = Conversation("node-1", login=login)
+    head = head_of(conversation.hello())
+    (sent,) = hear(conversation, frame(head, advertised(LOCKED)))
+    assert isinstance(sent, Send)
+    assert not conversation.is_open
+    return conversation, sent
+
+
+def shown(sent: Send) -> bytes:
+    head = head_of(sent.data)
+    return bytes(SaslAuthenticateRequest.decode(sent.data[4 + head.body_position :], head.api_version).auth_bytes)
+
+
+def answered(conversation: Conversation[str], sent: Send, response: Message) -> HeardOf[str]:
+    (heard,) = hear(conversation, frame(head_of(sent.data), response))
+    return heard
+
+
+def test_a_login_comes_between_the_greeting_and_everything_else() -> None:
+    conversation, handshake = knocking(lambda: PlainClient("node", "secret"))
+    head = head_of(handshake.data)
+    assert (head.api_key, head.api_version) == (17, 1)
+    token = answered(conversation, handshake, SaslHandshakeResponse(mechanisms=["PLAIN"]))
+    assert isinstance(token, Send)
+    assert shown(token) == b"\0node\0secret"
+    assert answered(conversation, token, SaslAuthenticateResponse(error_message=None)) == Ready()
+    assert conversation.is_open
+    assert conversation.unanswered == []
+
+
+def test_a_login_that_needs_a_key_waits_until_it_is_derived() -> None:
+    server = ScramServer(
+        "SCRAM-SHA-256",
+        nonce="server",
+        secret=b"x" * 32,
+        find=lambda _: credential_of(salted_password("secret", b"salt", 4096, "sha256"), b"salt", 4096, "sha256"),
+    )
+    conversation, handshake = knocking(lambda: ScramClient("SCRAM-SHA-256", "node", "secret", nonce="client"))
+    first = answered(conversation, handshake, SaslHandshakeResponse())
+    assert isinstance(first, Send)
+    asked = server.evaluate(shown(first), 0)
+    derive = answered(conversation, first, SaslAuthenticateResponse(error_message=None, auth_bytes=asked.token))
+    assert isinstance(derive, Derive)
+    final = conversation.on_derived(salted_password("secret", derive.salt, derive.iterations, derive.algorithm))
+    proved = server.evaluate(shown(final), 0)
+    response = SaslAuthenticateResponse(error_message=None, auth_bytes=proved.token, session_lifetime_ms=1_000)
+    assert answered(conversation, final, response) == Ready(session_ms=1_000)
+
+
+def test_a_login_is_renewed_behind_what_was_asked_before() -> None:
+    conversation, handshake = knocking(lambda: PlainClient("node", "secret"))
+    token = answered(conversation, handshake, SaslHandshakeResponse())
+    assert isinstance(token, Send)
+    answered(conversation, token, SaslAuthenticateResponse(error_message=None, session_lifetime_ms=1_000))
+    asked = ask(conversation, BrokerHeartbeatRequest(), BrokerHeartbeatResponse, "before")
+    again = conversation.log_in()
+    assert not conversation.is_open
+    (answer,) = hear(conversation, frame(asked, BrokerHeartbeatResponse()))
+    assert isinstance(answer, Answer)
+    assert answer.token == "before"
+    token = answered(conversation, again, SaslHandshakeResponse())
+    assert isinstance(token, Send)
+    assert answered(conversation, token, SaslAuthenticateResponse(error_message=None)) == Ready()
+    assert conversation.is_open
+
+
+def test_a_peer_that_refuses_us_says_why() -> None:
+    conversation, handshake = knocking(lambda: PlainClient("node", "secret"))
+    with pytest.raises(LoginRefused, match="PLAIN is not enabled there, but SCRAM-SHA-512"):
+        answered(conversation, handshake, SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512"]))
+    conversation, handshake = knocking(lambda: PlainClient("node", "secret"))
+    token = answered(conversation, handshake, SaslHandshakeResponse())
+    assert isinstance(token, Send)
+    with pytest.raises(LoginRefused, match="wrong password"):
+        answered(conversation, token, SaslAuthenticateResponse(error_code=58, error_message="wrong password"))
+
+
+def test_a_peer_that_does_not_know_our_password_is_not_believed() -> None:
+    conversation, handshake = knocking(lambda: ScramClient("SCRAM-SHA-256", "node", "secret", nonce="client"))
+    first = answered(conversation, handshake, SaslHandshakeResponse())
+    assert isinstance(first, Send)
+    asked = SaslAuthenticateResponse(error_message=None, auth_bytes=b"r=clientx,s=AAAA,i=4096")
+    assert isinstance(answered(conversation, first, asked), Derive)
+    final = conversation.on_derived(b"k" * 32)
+    with pytest.raises(LoginRefused, match="did not prove"):
+        answered(conversation, final, SaslAuthenticateResponse(error_message=None, auth_bytes=b"v=AAAA"))

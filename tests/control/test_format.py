@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -16,7 +17,9 @@ from ottla.log import read_meta_properties
 from ottla.model import uuid_from_text
 from ottla.raft.checkpoint import decode_checkpoint
 from ottla.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from ottla.security.scram import credential_of, salted_password
 from ottla.wire.messages.feature_level_record import FeatureLevelRecord
+from ottla.wire.messages.user_scram_credential_record import UserScramCredentialRecord
 from tests.control.staging import StagedDisk, node_config
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -227,3 +230,59 @@ def test_feature_flags() -> None:
             parse_features([entry])
     with pytest.raises(StartupError, match="more than once"):
         parse_features(["a=1", "a=2"])
+
+
+# Users from the beginning (KIP-900).
+
+
+def users(path: Path) -> dict[tuple[str, int], UserScramCredentialRecord]:
+    found = [record.message for record in read_bootstrap(StagedDisk(), str(path))]
+    return {(each.name, each.mechanism): each for each in found if isinstance(each, UserScramCredentialRecord)}
+
+
+def test_users_are_known_from_the_first_record_on(tmp_path: Path) -> None:
+    salt, salted = b"salt", salted_password("hers", b"salt", 8192, "sha512")
+    formatted(
+        node_config(tmp_path),
+        standalone=True,
+        scram=(
+            "SCRAM-SHA-256=[name=bob,password=his]",
+            f'SCRAM-SHA-512=[name="ann",salt="{b64encode(salt).decode()}",'
+            f'saltedpassword="{b64encode(salted).decode()}",iterations=8192]',
+        ),
+    )
+    found = users(tmp_path)
+    bob, ann = found["bob", 1], found["ann", 2]
+    expected = credential_of(salted_password("his", bytes(bob.salt), 4096, "sha256"), bytes(bob.salt), 4096, "sha256")
+    assert (bob.stored_key, bob.server_key, bob.iterations) == (expected.stored_key, expected.server_key, 4096)
+    expected = credential_of(salted, salt, 8192, "sha512")
+    assert (ann.salt, ann.stored_key, ann.server_key) == (salt, expected.stored_key, expected.server_key)
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason"),
+    [
+        ("bob", "must be of the form"),
+        ("SCRAM-SHA-1=[name=bob,password=top]", "must be of the form"),
+        ("SCRAM-SHA-256=[password=top]", "needs the name"),
+        ("SCRAM-SHA-256=[name=bob]", "either password or saltedpassword"),
+        ("SCRAM-SHA-256=[name=bob,password=top,saltedpassword=AAAA]", "either password or saltedpassword"),
+        ("SCRAM-SHA-256=[name=bob,saltedpassword=AAAA]", "needs its salt"),
+        ("SCRAM-SHA-256=[name=bob,password=top,iterations=1]", "from 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=bob,password=top,iterations=99999]", "from 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=bob,password=top,salt=?]", "base64"),
+        ("SCRAM-SHA-256=[name=bob,password=top,hat=red]", "takes iterations, name"),
+        ("SCRAM-SHA-256=[name=bob,name=ann,password=top]", "each once"),
+    ],
+)
+def test_users_that_cannot_be_read(tmp_path: Path, flag: str, reason: str) -> None:
+    said = refusal(node_config(tmp_path), standalone=True, scram=(flag,))
+    assert reason in said
+    assert "top" not in said
+
+
+def test_a_user_is_named_once_with_each_mechanism(tmp_path: Path) -> None:
+    bob = "SCRAM-SHA-256=[name=bob,password=his]"
+    assert "bob twice" in refusal(node_config(tmp_path), standalone=True, scram=(bob, bob))
+    older = node_config(tmp_path, **STATIC)
+    assert "3.5-IV2 or later" in refusal(older, release_version="3.3", scram=(bob,))

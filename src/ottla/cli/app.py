@@ -253,3 +253,51 @@ def pipeline_stop(name: Annotated[str, typer.Argument(help="The pipeline.")], ho
     from ottla.cli.pipeline import stop
 
     stop(name, root=home)
+
+
+user = typer.Typer(no_args_is_help=True, help="SCRAM's users of a running cluster.")
+app.add_typer(user, name="user")
+
+UserName = Annotated[str, typer.Argument(help="The user.")]
+AnyBroker = Annotated[str, typer.Option("--bootstrap-server", help="A broker, as host:port.")]
+CommandConfig = Annotated[
+    Path | None, typer.Option("--command-config", help="A client's properties file: how to log in there.")
+]
+Mechanism = Annotated[str, typer.Option(help="SCRAM-SHA-256 or SCRAM-SHA-512.")]
+
+
+@user.command("set")
+def user_set(
+    name: UserName,
+    bootstrap_server: AnyBroker = "localhost:9092",
+    command_config: CommandConfig = None,
+    mechanism: Mechanism = "SCRAM-SHA-512",
+    iterations: Annotated[int, typer.Option(help="How often the password is hashed.")] = 8192,
+) -> None:
+    """Make a user, or give one a new password, which is asked for or read from standard input."""
+    from ottla.cli.user import set_user
+
+    set_user(
+        name, bootstrap=bootstrap_server, command_config=command_config, mechanism=mechanism, iterations=iterations
+    )
+
+
+@user.command("remove")
+def user_remove(
+    name: UserName,
+    bootstrap_server: AnyBroker = "localhost:9092",
+    command_config: CommandConfig = None,
+    mechanism: Mechanism = "SCRAM-SHA-512",
+) -> None:
+    """Take a user's credential away."""
+    from ottla.cli.user import remove_user
+
+    remove_user(name, bootstrap=bootstrap_server, command_config=command_config, mechanism=mechanism)
+
+
+@user.command("list")
+def user_list(bootstrap_server: AnyBroker = "localhost:9092", command_config: CommandConfig = None) -> None:
+    """Show who can log in, and how."""
+    from ottla.cli.user import list_users
+
+    list_users(bootstrap=bootstrap_server, command_config=command_config)

@@ -15,6 +15,7 @@ from ottla.metadata.acls import Operation
 class Asked(Enum):
     BY_HANDLER = "of each resource that the request names, by its handler"
     BY_CONTROLLER = "by the active controller, to which the request is handed on"
+    OF_OWNERS = "by the active controller, whose answer depends on whose the thing is and not on any entry"
     NEVER = "of nobody"
 
 
@@ -59,8 +60,8 @@ BROKER_RIGHTS: dict[int, Right] = {
     36: Asked.NEVER,  # SaslAuthenticate
     37: Asked.BY_CONTROLLER,  # CreatePartitions
     38: Asked.BY_HANDLER,  # CreateDelegationToken
-    39: Asked.BY_HANDLER,  # RenewDelegationToken
-    40: Asked.BY_HANDLER,  # ExpireDelegationToken
+    39: Asked.OF_OWNERS,  # RenewDelegationToken
+    40: Asked.OF_OWNERS,  # ExpireDelegationToken
     41: Asked.BY_HANDLER,  # DescribeDelegationToken
     42: Asked.BY_HANDLER,  # DeleteGroups
     43: Asked.BY_CONTROLLER,  # ElectLeaders
@@ -103,8 +104,8 @@ CONTROLLER_RIGHTS: dict[int, Right] = {
     36: Asked.NEVER,  # SaslAuthenticate
     37: Asked.BY_HANDLER,  # CreatePartitions
     38: Asked.BY_HANDLER,  # CreateDelegationToken
-    39: Asked.BY_HANDLER,  # RenewDelegationToken
-    40: Asked.BY_HANDLER,  # ExpireDelegationToken
+    39: Asked.OF_OWNERS,  # RenewDelegationToken
+    40: Asked.OF_OWNERS,  # ExpireDelegationToken
     41: Asked.BY_HANDLER,  # DescribeDelegationToken
     43: _ALTER,  # ElectLeaders
     44: Asked.BY_HANDLER,  # IncrementalAlterConfigs
