@@ -191,7 +191,7 @@ def test_a_start_that_is_given_up_leaves_nothing_behind() -> None:
     play(story)
 
 
-def test_a_listener_that_asks_for_security_is_refused() -> None:
+def test_a_listener_that_asks_for_security_needs_the_means_to_it() -> None:
     nodes = Nodes((1,))
     config = NodeConfig(
         {
@@ -202,7 +202,7 @@ def test_a_listener_that_asks_for_security_is_refused() -> None:
 
     async def story() -> None:
         runtime = memory_runtime(FaultyDisk(), nodes.clock, nodes.network)
-        with pytest.raises(StartupError, match="CONTROLLER asks for SSL"):
+        with pytest.raises(StartupError, match="CONTROLLER asks for TLS but has no certificate"):
             await Node(config, runtime).start()
 
     play(story)
