@@ -102,4 +102,6 @@ def running_node(directory: Path, *arguments: str, port: int = 0) -> Iterator[No
         if node.process.poll() is None:
             status = node.stop()
             assert status == 0, f"status {status}, and:\n{node.log()}"
+        else:
+            node.wait()
     assert "Traceback" not in node.log(), node.log()

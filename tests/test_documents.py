@@ -10,7 +10,14 @@ import pytest
 from ottla.log import files
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/file-format.md", "docs/simulator.md"]
+DOCUMENTS = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/file-format.md",
+    "docs/groups.md",
+    "docs/simulator.md",
+]
 PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_]*(?:\.py|\.md)?|[a-z_]+(?:/[a-z_]+)+)`")
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 

@@ -14,7 +14,6 @@ from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDes
 from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
-from ottla.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
 from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
@@ -39,6 +38,7 @@ from ottla.wire.messages.sync_group_request import SyncGroupRequest, SyncGroupRe
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
 from tests.behaviour.client import SET, Client, Topic, eventually
 from tests.behaviour.conftest import Node, StartNode
+from tests.group_plans import plan_bytes, planned
 
 GROUP_RESOURCE = 32
 SETTINGS = {
@@ -138,7 +138,7 @@ class GroupClient(Client):
             protocol_type="consumer",
             protocol_name=protocol,
             assignments=[
-                SyncGroupRequestAssignment(member_id=other, assignment=_plan_bytes(given))
+                SyncGroupRequestAssignment(member_id=other, assignment=plan_bytes(given, 1))
                 for other, given in (plan or {}).items()
             ],
         )
@@ -223,17 +223,6 @@ def told(response: ConsumerGroupHeartbeatResponse) -> dict[Uuid, list[int]] | No
     if response.assignment is None:
         return None
     return {topic.topic_id: sorted(topic.partitions) for topic in response.assignment.topic_partitions}
-
-
-def planned(assignment: bytes) -> dict[str, list[int]]:
-    """What SyncGroup told a classic member."""
-    message, _ = ConsumerProtocolAssignment.read(assignment, 2, int.from_bytes(assignment[:2], "big"))
-    return {topic.topic: sorted(topic.partitions) for topic in message.assigned_partitions}
-
-
-def _plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
-    topics = [TopicPartition(topic=name, partitions=list(partitions)) for name, partitions in plan.items()]
-    return b"\x00\x01" + ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None).encode(1)
 
 
 def refusal(response: ConsumerGroupHeartbeatResponse) -> tuple[str, str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.jaas import parse_jaas
 from ottla.client.settings import ClientSettings, InvalidClientConfig, parse_addresses
 
 SERVERS = {"bootstrap.servers": "one:9092"}
@@ -65,7 +64,7 @@ def test_scram_by_delegation_token() -> None:
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs a token"),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": 'X required a="b'},
-            "sasl.jaas.config cannot be read; a quotation mark is not closed",
+            "sasl.jaas.config cannot be read: a quotation mark is not closed",
         ),
         (
             {
@@ -81,16 +80,3 @@ def test_what_cannot_be_obeyed_is_said_in_a_sentence(options: dict[str, str], se
     with pytest.raises(InvalidClientConfig) as raised:
         ClientSettings.parse(SERVERS | options)
     assert sentence in str(raised.value)
-
-
-def test_a_jaas_entry_is_a_module_and_its_options() -> None:
-    entry = parse_jaas("org.apache.PlainLoginModule  required\n username=\"a b\"\n password='c;d' plain=word ;")
-    assert entry == ("PlainLoginModule", {"username": "a b", "password": "c;d", "plain": "word"})
-
-
-@pytest.mark.parametrize(
-    "text", ["", "Module", "Module required", 'Module required a="b"', "Module often;", "M required a b c;"]
-)
-def test_what_is_no_jaas_entry_is_refused_without_repeating_it(text: str) -> None:
-    with pytest.raises(ValueError, match="="):
-        parse_jaas(text)

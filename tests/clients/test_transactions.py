@@ -197,6 +197,13 @@ def test_offsets_are_committed_with_the_transaction_that_used_them(
     assert _eventually(lambda: reader(target), wanted) == wanted
 
 
+async def _end(producer: AIOKafkaProducer, *, commit: bool) -> None:
+    if commit:
+        await producer.commit_transaction()
+    else:
+        await producer.abort_transaction()
+
+
 async def test_aiokafka_commits_and_aborts(node: NodeProcess, new_topic: Callable[..., str], name: str) -> None:
     topic = new_topic()
     producer = AIOKafkaProducer(bootstrap_servers=node.bootstrap, transactional_id=name)
@@ -205,10 +212,7 @@ async def test_aiokafka_commits_and_aborts(node: NodeProcess, new_topic: Callabl
         for number in range(6):
             await producer.begin_transaction()
             await producer.send_and_wait(topic, b"%d" % number)
-            if number % 2:
-                await producer.abort_transaction()
-            else:
-                await producer.commit_transaction()
+            await _end(producer, commit=number % 2 == 0)
     finally:
         await producer.stop()
     consumer = AIOKafkaConsumer(
@@ -236,11 +240,8 @@ async def test_aiokafka_commits_offsets_with_a_transaction(
         for offset, commit in ((3, True), (5, False), (4, True)):
             await producer.begin_transaction()
             await producer.send_offsets_to_transaction({Partition(topic, 0): offset}, group)
-            if commit:
-                await producer.commit_transaction()
-            else:
-                await producer.abort_transaction()
-        for _ in range(100):
+            await _end(producer, commit=commit)
+        for _ in range(600):
             if await consumer.committed(Partition(topic, 0)) == 4:
                 break
             await asyncio.sleep(0.1)

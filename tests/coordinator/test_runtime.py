@@ -89,6 +89,20 @@ async def test_the_writes_of_one_turn_lie_in_one_batch() -> None:
         assert [header.record_count for header in headers(it)] == [5, 1]
 
 
+async def test_an_urgent_outcome_waits_for_no_end_of_the_turn() -> None:
+    async with play() as it:
+        first = it.runtime.write(NAME, setting("first", 1))
+        urgent: Promise[int] = it.runtime.write(
+            NAME, lambda toy, now_ms: Outcome(2, [record("urgent", 2)], urgent=True)
+        )
+        # With what was gathered before it, in one batch.
+        assert (first.result(), urgent.result()) == (1, 2)
+        later = it.runtime.write(NAME, setting("later", 3))
+        assert not later.done
+        await later
+        assert [header.record_count for header in headers(it)] == [2, 1]
+
+
 async def test_a_request_sees_what_the_one_before_it_wrote_though_neither_is_committed() -> None:
     async with play() as it:
         it.lead_two()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,8 +23,5 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def registry_url(node: NodeProcess) -> str:
-    """What `ottla up` says after that it is ready."""
-    assert node.process.stdout is not None
-    word, url = node.process.stdout.readline().split()
-    assert word == "schemas:"
-    return str(url)
+    """What `ottla up` says before it is ready (its log is that of earlier starts too)."""
+    return str(re.findall(r"^schemas: (\S+)$", node.log(), re.MULTILINE)[-1])

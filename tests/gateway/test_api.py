@@ -316,6 +316,10 @@ BODIES: list[Any] = [
     {"schema": '"int"', "version": 1 << 40},
     {"schema": '"int"', "metadata": []},
     {"schema": "[" * 100_000},
+    b'{"schema": "\\"int\\"", "metadata": ' + b'{"a":' * 200 + b"1" + b"}" * 201,
+    b'{"schema": "\\"int\\"", "metadata": {"a": 1e999}}',
+    {"schema": '{"a": 1e999}', "schemaType": "JSON"},
+    {"schema": '{"a":' * 900 + "1" + "}" * 900, "schemaType": "JSON"},
 ]
 
 

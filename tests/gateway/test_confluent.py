@@ -151,7 +151,7 @@ def test_avro_serializers_write_and_read_through_a_topic(served: Served, client:
         {"bootstrap.servers": served.node.bootstrap, "group.id": "avro", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    found = []
+    found: list[Any] = []
     while len(found) < 2:
         message = consumer.poll(60)
         assert message is not None

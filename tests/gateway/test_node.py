@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.conftest import Served, registry_url
-from tests.node_process import running_node
+from tests.node_process import running_node, start_node
 
 pytestmark = pytest.mark.slow
 
@@ -73,10 +73,10 @@ def test_schemas_outlive_the_node(tmp_path: Path) -> None:
 
 
 def test_it_can_be_left_out(tmp_path: Path) -> None:
-    with running_node(tmp_path, "--registry", "off") as node:
-        assert node.process.stdout is not None
-        node.process.send_signal(signal.SIGTERM)
-        assert node.process.stdout.read() == ""
+    node = start_node(tmp_path, "--registry", "off")
+    node.process.send_signal(signal.SIGTERM)
+    assert node.process.communicate(timeout=60)[0] == ""
+    assert node.process.returncode == 0
 
 
 def test_a_port_that_is_taken_stops_who_asked_for_it(served: Served, tmp_path: Path) -> None:
@@ -145,3 +145,27 @@ def test_a_huge_body_is_refused_over_a_real_socket(served: Served) -> None:
         assert refused.value.code == 413
         refused.value.close()
     assert isinstance(ask(served.url, "/subjects"), list)
+
+
+def test_every_node_of_a_cluster_answers_and_one_may_die(tmp_path: Path) -> None:
+    with running_node(tmp_path, "--nodes", "3") as cluster:
+        urls = registry_url(cluster).split(",")
+        assert register(urls[0], "x", "int") == 1
+        assert register(urls[1], "x", "long") == 2
+        assert [ask(url, "/subjects/x/versions") for url in urls] == [[1, 2]] * 3
+        os.kill(int((tmp_path / "data" / "node-1.pid").read_text()), signal.SIGKILL)
+        # Whatever it led is led by another within seconds; until then a registry says that it cannot.
+        until(lambda: register_now(urls[1], "x", "float") == 3)
+        assert register(urls[2], "x", "double") == 4
+        assert [ask(url, "/subjects/x/versions") for url in urls[1:]] == [[1, 2, 3, 4]] * 2
+
+
+def register_now(url: str, subject: str, schema: object) -> int | None:
+    """None if the registry says that the cluster cannot do it just now."""
+    try:
+        return register(url, subject, schema)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 500:
+            raise
+        return None

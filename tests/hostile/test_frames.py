@@ -48,7 +48,7 @@ def test_random_bytes_hang_up_or_are_waited_for(target: Target) -> None:
             is_hung_up(sock, 0.002)
 
 
-@pytest.mark.parametrize("key", [-1, -0x8000, 17, 34, 36, 56, 99, 0x7FFF], ids=str)
+@pytest.mark.parametrize("key", [-1, -0x8000, 56, 62, 99, 0x7FFF], ids=str)
 def test_an_api_that_is_not_served_hangs_up(target: Target, key: int) -> None:
     assert key not in HANDLERS
     assert target.outcome(pack(">ihhih", 20, key, 0, 7, -1) + bytes(10)) is None

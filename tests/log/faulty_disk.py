@@ -396,7 +396,7 @@ def _digest(node: FileNode | DirNode, tell: Callable[[bytes], None], known: dict
         return
     known[id(node)] = len(known)
     if isinstance(node, FileNode):
-        for part in (node.content, node.synced, repr(node.pending).encode(), b"%d" % node.poisoned):
+        for part in (bytes(node.content), node.synced, repr(node.pending).encode(), b"%d" % node.poisoned):
             tell(b"%d:" % len(part))
             tell(part)
         return
@@ -405,10 +405,10 @@ def _digest(node: FileNode | DirNode, tell: Callable[[bytes], None], known: dict
         for name, child in sorted(entries.items()):
             tell(name.encode())
             _digest(child, tell, known)
-    for gone, come, child in node.pending:
+    for gone, come, named in node.pending:
         tell(repr((gone, come)).encode())
-        if child is not None:
-            _digest(child, tell, known)
+        if named is not None:
+            _digest(named, tell, known)
 
 
 def _walk(node: DirNode, prefix: str) -> Iterator[tuple[str, FileNode]]:

@@ -43,7 +43,7 @@ def main(bootstrap: str, directory: str, jars: str) -> None:
     sink = {"kafka.bootstrap.servers": bootstrap, "topic": "copied-to", "checkpointLocation": f"{directory}/checkpoint"}
     query = rows.writeStream.format("kafka").options(**sink).start()
     while len(query.recentProgress) < 2:
-        query.awaitTermination(0.2)
+        query.awaitTermination(1)
     print("midway", flush=True)
     sys.stdin.readline()
     write(ROWS)

@@ -48,7 +48,7 @@ def test_a_partition_moves_to_the_other_disk(
     partition = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": [target]}
     plan = ["--reassignment-json-file", json_file(json.dumps({"version": 1, "partitions": [partition]}))]
     done = at("kafka-reassign-partitions", "--execute", *plan, "--replica-alter-log-dirs-throttle", "10000000").out
-    assert f"Successfully started log directory move for: {topic}-0-1" in done
+    assert f"Successfully started moving log directory to {target} for replica {topic}-0 with broker 1" in done
     moved = f"Reassignment of replica {topic}-0-1 completed successfully."
     until(lambda: moved in at("kafka-reassign-partitions", "--verify", *plan).out, "the move's end")
     assert place(at, topic) == target

@@ -130,6 +130,7 @@ def test_a_record_may_be_of_its_own_type() -> None:
         '["int", ["null"]]',
         '[{"type": "fixed", "name": "f", "size": 1}, {"type": "fixed", "name": "f", "size": 1}]',
         '{"type": "int", "x": NaN}',
+        record({"name": "a", "type": "double", "default": "1e999"}).replace('"1e999"', "1e999"),
         "[" * 100_000,
         '{"type": ' * 500 + '"int"' + "}" * 500,
     ],
@@ -139,6 +140,11 @@ def test_what_is_no_schema_is_refused(bad: str) -> None:
     with pytest.raises(InvalidSchema) as refused:
         parse(bad)
     assert len(str(refused.value)) < 400
+
+
+def test_a_number_that_json_cannot_say_again_is_refused() -> None:
+    with pytest.raises(InvalidSchema, match="too large"):
+        text_of('{"type": "int", "x": 1e999}')
 
 
 def test_defaults_may_be_of_any_branch_and_of_records() -> None:

@@ -18,7 +18,7 @@ from ottla.sim.errands import TOPIC, create_topics
 from ottla.sim.faults import KINDS
 from ottla.sim.faults.operations import set_min_isr
 from ottla.sim.options import Mode, expand
-from ottla.sim.run import Simulation
+from ottla.sim.run import UNDER_WAY_S, Simulation
 
 
 @contextmanager
@@ -90,6 +90,17 @@ def test_the_operator_puts_the_minimum_in_sync_back_whatever_came_late() -> None
         simulation.spawn(set_min_isr(simulation.faults, 3))
         passes(simulation, 5)
         assert known(simulation) == "2"
+
+
+def test_once_all_is_healed_the_operator_is_sure_of_the_minimum_some_time() -> None:
+    """He waits for it before he throws damaged replicas away."""
+    with running() as simulation:
+        simulation.faults.min_isr_lowered = True
+        simulation.heal(list(simulation.cluster.machines.values()))
+        passes(simulation, UNDER_WAY_S - 2)
+        assert simulation.faults.min_isr_lowered
+        passes(simulation, 4)
+        assert not simulation.faults.min_isr_lowered
 
 
 def test_a_failure_of_the_simulation_itself_is_no_success() -> None:

@@ -67,7 +67,7 @@ def read_all(served: Served, topic: str, count: int) -> list[Any]:
         {"bootstrap.servers": served.node.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    found = []
+    found: list[Any] = []
     while len(found) < count:
         message = consumer.poll(60)
         assert message is not None

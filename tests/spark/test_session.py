@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.spark import versions
-from ottla.spark.session import java_home, packaged_java_home
+from ottla.spark.session import class_sharing, java_home, packaged_java_home
 from ottla.spark.versions import SparkUnavailable, check_versions
 from tests.spark.conftest import Broker
 
@@ -87,6 +87,18 @@ def test_the_packaged_java_must_be_installed(monkeypatch: pytest.MonkeyPatch) ->
         SparkUnavailable, match=r"Spark needs Java 17 or newer, and there is none: .* ottla\[spark\]|pip"
     ):
         packaged_java_home()
+
+
+def test_an_archive_of_classes_is_made_once_and_used_from_then_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = packaged_java_home()
+    make, *_ = class_sharing(home)
+    option, _, archive = make.partition("=")
+    assert option == "-XX:ArchiveClassesAtExit"
+    Path(archive).write_bytes(b"classes")
+    assert class_sharing(home)[0] == f"-XX:SharedArchiveFile={archive}"
 
 
 @pytest.mark.spark

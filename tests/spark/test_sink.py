@@ -155,12 +155,17 @@ def fill(source: Path, files: int) -> list[str]:
     "step",
     [
         "rows-acknowledged",
-        "before-Committing-RecordDecision",
         "decision-written",
         "after-Committing-RecordDecision",
-        "ended-1",
-        "after-Committing-RecordCompletion",
-        "before-Opening-TakeClaim",
+        *(
+            pytest.param(step, marks=pytest.mark.long)
+            for step in (
+                "before-Opening-TakeClaim",
+                "before-Committing-RecordDecision",
+                "ended-1",
+                "after-Committing-RecordCompletion",
+            )
+        ),
     ],
 )
 def test_a_stream_is_written_once_though_its_processes_die(

@@ -62,7 +62,14 @@ UNDOING_DECIDED = (
 )
 
 
-@pytest.fixture(scope="module", params=[2, 1], ids=["version2", "version1"])
+BOTH = pytest.mark.parametrize("node", [2, 1], indirect=True, ids=["version2", "version1"])
+"""Levels of `transaction.version`: where a transaction is ended, the rules differ."""
+ONE_NOW = pytest.mark.parametrize(
+    "node", [2, pytest.param(1, marks=pytest.mark.long)], indirect=True, ids=["version2", "version1"]
+)
+
+
+@pytest.fixture(scope="module")
 def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     with running_node(tmp_path_factory.mktemp(f"sink-{request.param}")) as running:
         if request.param != 2:
@@ -91,36 +98,43 @@ def play(query: Query, *crashes: str, driver_survives: bool = False) -> None:
     assert committed(query.bootstrap, query.topic, PARTITIONS) == query.expected(2)
 
 
+@ONE_NOW
 @pytest.mark.parametrize("step", TASK)
 def test_a_task_dies(query: Query, step: str) -> None:
     play(query, step)
 
 
+@ONE_NOW
 @pytest.mark.parametrize("step", OPENING)
 def test_the_driver_dies_while_it_opens_the_sink(query: Query, step: str) -> None:
     play(query, step)
 
 
+@BOTH
 @pytest.mark.parametrize("step", [*BEFORE_DECISION, *AFTER_DECISION])
 def test_the_driver_dies_while_it_commits(query: Query, step: str) -> None:
     play(query, step)
 
 
+@BOTH
 @pytest.mark.parametrize("step", [*BEFORE_DECISION, *AFTER_DECISION])
 def test_its_python_process_dies_while_it_commits_and_spark_aborts(query: Query, step: str) -> None:
     play(query, step, driver_survives=True)
 
 
+@ONE_NOW
 @pytest.mark.parametrize("step", FINISHING)
 def test_the_driver_dies_again_while_it_finishes_what_was_decided(query: Query, step: str) -> None:
     play(query, "after-Committing-RecordDecision", step)
 
 
+@ONE_NOW
 @pytest.mark.parametrize("step", UNDOING_UNDECIDED)
 def test_the_driver_dies_again_while_it_aborts(query: Query, step: str) -> None:
     play(query, "before-Committing-RecordDecision", step, driver_survives=True)
 
 
+@ONE_NOW
 @pytest.mark.parametrize("step", UNDOING_DECIDED)
 def test_the_driver_dies_again_while_it_finishes_instead_of_aborting(query: Query, step: str) -> None:
     play(query, "after-Committing-RecordDecision", step, driver_survives=True)

@@ -210,6 +210,15 @@ def test_a_batch_write_that_died_after_its_decision_is_finished_by_another_sink(
     assert log.read(f"write-{query.topic}").own is None, "nothing is left of it in the log"
 
 
+def test_a_batch_write_whose_tasks_all_failed_leaves_nothing_open(new_query: Callable[..., Query]) -> None:
+    query = new_query()
+    opened = query.open()
+    assert query.run_task(opened, 0, 0) is not None
+    assert open_partitions(query.bootstrap, query.topic, PARTITIONS)
+    undo(query.sink_options, [], opened)
+    assert rows(query) == []
+
+
 def test_a_process_takes_its_transactional_ids_again_only_under_a_later_claim() -> None:
     def opened(epoch: int, producer_id: int = 7) -> OpenSink:
         return OpenSink(sink="again", claim=Claim(producer_id, epoch), forsaken=False, decided=None)
@@ -219,6 +228,14 @@ def test_a_process_takes_its_transactional_ids_again_only_under_a_later_claim() 
     assert [_take_id(opened(2)), _take_id(opened(2))] == [first, second]
     assert _take_id(opened(1)) not in (first, second), "a task of a driver that was replaced"
     assert _take_id(opened(3, producer_id=8)) not in (first, second), "no telling which is later"
+
+
+def test_a_batch_is_written_if_its_query_has_decided_on_it_or_on_a_later_one() -> None:
+    opened = OpenSink(sink="s", claim=FIRST, forsaken=False, decided=("q", 7))
+    assert opened.has_written("q", 7)
+    assert opened.has_written("q", 6)
+    assert not opened.has_written("q", 8)
+    assert not opened.has_written("another", 7), "a query with a checkpoint of its own counts its own batches"
 
 
 # The decision log's view.

@@ -129,11 +129,3 @@ class Stage:
 @pytest.mark.parametrize("path", transcripts(HERE), ids=lambda path: path.stem)
 def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
     run(path, Stage().execute, pytestconfig)
-
-
-def test_a_batch_is_covered_by_its_own_decision_and_by_later_ones_of_the_same_query() -> None:
-    decision = Decision(sink="s", query_id="q", batch_id=7, claim=Claim(1, 0), staged=())
-    assert decision.covers("q", 7)
-    assert decision.covers("q", 6)
-    assert not decision.covers("q", 8)
-    assert not decision.covers("another", 7), "a query with a checkpoint of its own counts its own batches"

@@ -10,8 +10,11 @@ import importlib.util
 import traceback
 from pathlib import Path
 
-from .engine import explore, explore_with_atheris
+from .engine import distil, explore, explore_with_atheris
+from .seeds import keep
 from .targets import TARGETS
+
+CORPUS_BYTES_PER_TARGET = 4_000
 
 
 def main() -> int:
@@ -21,10 +24,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of our own engine")
     parser.add_argument("--engine", choices=("auto", "atheris", "own"), default="auto")
     parser.add_argument("--into", type=Path, default=Path(".cache/fuzz"))
+    parser.add_argument("--distil", action="store_true", help="try nothing; add what is in --into to the corpus")
     options = parser.parse_args()
     unknown = [name for name in options.targets if name not in TARGETS]
     if unknown:
         parser.error(f"there is no target {unknown[0]}")
+    if options.distil:
+        for name in options.targets or TARGETS:
+            kept = distil(name, found=options.into, bytes_max=CORPUS_BYTES_PER_TARGET)
+            if kept:
+                keep(name, kept)
+            print(f"{name:20} {len(kept):>5} inputs, {sum(map(len, kept)):>6} bytes")
+        return 0
     has_atheris = importlib.util.find_spec("atheris") is not None
     if options.engine == "atheris" and not has_atheris:
         parser.error("atheris is not installed")

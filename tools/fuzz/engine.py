@@ -137,6 +137,20 @@ def explore_with_atheris(name: str, *, seconds: float, into: Path) -> int:
     )
 
 
+def distil(name: str, *, found: Path, bytes_max: int) -> list[bytes]:
+    """Of what runs have found for a target, the smallest inputs that together go every way the seeds do not."""
+    target, coverage = TARGETS[name], Coverage()
+    for data in seeds(name):
+        coverage.run(target, data)
+    kept: list[bytes] = []
+    for data in sorted((path.read_bytes() for path in (found / name).glob("*")), key=len):
+        if sum(map(len, kept)) + len(data) > bytes_max:
+            break
+        if coverage.run(target, data):
+            kept.append(data)
+    return kept
+
+
 def _pick(corpus: list[bytes], chance: Random) -> bytes:
     """Mostly one of the newest, which nobody has built upon yet."""
     if chance.random() < 0.3:

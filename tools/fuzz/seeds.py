@@ -4,7 +4,8 @@ here. The corpus of `tests/fuzz` adds what earlier runs have found."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ottla.records import BatchBuilder, CompressionType
@@ -22,8 +23,18 @@ SEED_BYTES_MAX = 4096
 def seeds(target: str) -> list[bytes]:
     """The corpus of `target`, and what is known to be sound."""
     made = dict.fromkeys(data[:SEED_BYTES_MAX] for data in _made(target))
-    kept = sorted(path.read_bytes() for path in (CORPUS / target).glob("*"))
-    return list(dict.fromkeys([*made, *kept, b"", bytes(16)]))
+    return list(dict.fromkeys([*made, *kept(target), b"", bytes(16)]))
+
+
+def kept(target: str) -> list[bytes]:
+    """What earlier runs have found, a line of hexadecimal digits each."""
+    path = CORPUS / f"{target}.hex"
+    return [bytes.fromhex(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def keep(target: str, inputs: Iterable[bytes]) -> None:
+    lines = sorted({data.hex() for data in (*kept(target), *inputs)}, key=lambda line: (len(line), line))
+    (CORPUS / f"{target}.hex").write_text("".join(f"{line}\n" for line in lines))
 
 
 def _made(target: str) -> Iterator[bytes]:
@@ -71,6 +82,24 @@ def _made(target: str) -> Iterator[bytes]:
     elif target == "worker_answer":
         yield b'["tuple",[1,["error","builtins:ValueError",["x"]]]]'
         yield b'["dict",[["a",["bytes","AA=="]],[1,["list",[null,true,1.5]]]]]'
+    elif target == "sasl_plain":
+        yield from (b"\0ada\0secret", b"ada\0ada\0secret")
+    elif target == "sasl_scram":
+        yield b"n,,n=ada,r=client\0c=biws,r=clientserver,p=" + b64encode(bytes(32))
+        yield b"r=clientserver,s=c2FsdA==,i=4096\0v=" + b64encode(bytes(32))
+    elif target == "sasl_oauthbearer":
+        head, claims = (
+            b64encode(part).rstrip(b"=") for part in (b'{"alg":"RS256"}', b'{"sub":"ada","exp":9999999999}')
+        )
+        yield b"n,a=ada,\x01auth=Bearer " + head + b"." + claims + b".AAAA\x01x=y\x01\x01"
+    elif target == "web_keys":
+        rsa = {"kty": "RSA", "kid": "1", "n": "AQAB" * 90, "e": "AQAB", "use": "sig", "alg": "RS256"}
+        curve = {"kty": "EC", "kid": "2", "crv": "P-256", "x": "A" * 43, "y": "A" * 43}
+        yield json.dumps({"keys": [rsa, curve]}).encode()
+    elif target == "certificate_name":
+        yield _certificate()
+    elif target == "login_config":
+        yield b'org.x.PlainLoginModule required username="a" password="b\\"c" user_ada=\'x\' n=1; // no'
     elif target == "http_request":
         yield b"GET /metrics?x HTTP/1.1\r\nHost: x\r\n\r\n"
         yield b"HEAD /health/ready HTTP/1.0\n\n"
@@ -148,6 +177,18 @@ def _files(target: str) -> Iterator[bytes]:
     for path in sorted((TESTS / "log" / "golden").rglob("*")):
         if path.is_file() and path.name.endswith(endings):
             yield path.read_bytes()
+
+
+def _certificate() -> bytes:
+    """As much of one as a name is read from: version, serial number, algorithm, issuer, validity, subject."""
+
+    def element(tag: int, *parts: bytes) -> bytes:
+        content = b"".join(parts)
+        return bytes((tag, len(content))) + content
+
+    name = element(0x30, element(0x31, element(0x30, element(6, b"\x55\x04\x03"), element(12, b"ada"))))
+    version = element(0xA0, element(2, b"\x02"))
+    return element(0x30, element(0x30, version, element(2, b"\x01"), element(0x30), name, element(0x30), name))
 
 
 def _snake(name: str) -> str:

@@ -36,6 +36,12 @@ from ottla.records.validate import DecompressionBudget, validate_produced
 from ottla.runtime.disk import SystemDisk
 from ottla.runtime.plain_values import NotPlain, read_values
 from ottla.runtime.timers import TimerWheel
+from ottla.security.certificates import distinguished_name
+from ottla.security.jaas import BadLoginConfig, parse_login_module
+from ottla.security.oauth import OauthServer, TokenRules, read_keys
+from ottla.security.plain import PlainServer
+from ottla.security.sasl import SCRAM_SHA_256, AuthenticationFailed, Derive
+from ottla.security.scram import ScramClient, ScramServer, credential_of
 from ottla.wire import commit_codec, fetch_codec, produce_codec
 from ottla.wire.apis import APIS, Api
 from ottla.wire.frames import read_request_header, read_response_header
@@ -263,6 +269,46 @@ def http_request(data: bytes) -> None:
     )
 
 
+# What is said before anybody has a name.
+
+
+def sasl_plain(data: bytes) -> None:
+    PlainServer({"ada": "secret"}).evaluate(data, NOW_MS)
+
+
+def sasl_scram(data: bytes) -> None:
+    """Both messages of a client, and both of a server, one after the other."""
+    first, _, second = data.partition(b"\0")
+    server = ScramServer(SCRAM_SHA_256, nonce="server", secret=bytes(32), find=lambda name: _CREDENTIAL)
+    with suppress(AuthenticationFailed):
+        server.evaluate(first, NOW_MS)
+        server.evaluate(second, NOW_MS)
+    client = ScramClient(SCRAM_SHA_256, "ada", "secret", nonce="client")
+    client.first()
+    if isinstance(client.on_challenge(first), Derive):
+        client.on_derived(bytes(32))
+        client.on_challenge(second)
+
+
+_CREDENTIAL = credential_of(bytes(32), b"salt", 4096, "sha256")
+
+
+def sasl_oauthbearer(data: bytes) -> None:
+    OauthServer(TokenRules(), dict, lambda: None).evaluate(data, NOW_MS)
+
+
+def web_keys(data: bytes) -> None:
+    read_keys(data)
+
+
+def certificate_name(data: bytes) -> None:
+    distinguished_name(data)
+
+
+def login_config(data: bytes) -> None:
+    assert isinstance(parse_login_module(data.decode("utf-8", "replace")).users, dict)
+
+
 _MALFORMED = (Malformed,)
 _REFUSED = (Malformed, KafkaError)
 
@@ -295,4 +341,10 @@ TARGETS = {
     "telemetry": Target(telemetry, (*_REFUSED, ValueError)),
     "worker_answer": Target(worker_answer, (NotPlain,)),
     "http_request": Target(http_request, ()),
+    "sasl_plain": Target(sasl_plain, (AuthenticationFailed,)),
+    "sasl_scram": Target(sasl_scram, (AuthenticationFailed,)),
+    "sasl_oauthbearer": Target(sasl_oauthbearer, (AuthenticationFailed,)),
+    "web_keys": Target(web_keys, (ValueError,)),
+    "certificate_name": Target(certificate_name, (AuthenticationFailed,)),
+    "login_config": Target(login_config, (BadLoginConfig,)),
 }

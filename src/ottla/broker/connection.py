@@ -274,10 +274,6 @@ class ClientConnection:
         self._mute_timer = timers.after(wait_ms, self._unmute)
         self._pause()
 
-    @property
-    def is_muted(self) -> bool:
-        return self._mute_timer is not None
-
     def _unmute(self) -> None:
         self._mute_timer = None
         self._resume()

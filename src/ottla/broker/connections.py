@@ -151,10 +151,11 @@ class Connections:
             connection.close()
 
     def _close_idle(self) -> None:
-        """Activity is counted in requests, not bytes, so that a sender of one byte now and then is idle too."""
+        """Activity is counted in requests, not bytes, so that a sender of one byte now and then is idle too,
+        and so is a peer that has to wait: nobody would notice that it is gone."""
         now = self._clock.monotonic()
         for connection in list(self._open):
-            if connection.requests != connection.requests_seen or connection.in_flight or connection.is_muted:
+            if connection.requests != connection.requests_seen or connection.in_flight:
                 connection.requests_seen = connection.requests
                 connection.last_active = now
             elif now - connection.last_active > self._idle_seconds_max:

@@ -30,8 +30,12 @@ _log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 64
 """Logs that one delta may have made before it returns."""
-TURN_S_MAX = 0.005
+TURN_S_MAX = 0.001
 """For how long the making of logs may keep the loop."""
+BUSY_S = 0.0002
+"""Others who took so long in their turn have more to do, most likely."""
+REST_S = 0.005
+"""How long they are left alone then: whoever waits for an answer is not to feel that somebody made a large topic."""
 
 CODECS = {
     "uncompressed": CompressionType.NONE,
@@ -140,7 +144,10 @@ class MetadataPublisher:
             while self._postponed and clock.monotonic() < until_s:
                 where = next(iter(self._postponed))
                 self._give_role(services.image, self._postponed.pop(where))
+            yielded_s = clock.monotonic()
             await asyncio.sleep(0)
+            if clock.monotonic() - yielded_s > BUSY_S:
+                await asyncio.sleep(REST_S)
         self._making = False
 
     def _give_role(self, image: MetadataImage, change: PartitionChange) -> None:

@@ -80,9 +80,10 @@ def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict
 
 
 def _tell(addresses: str, started: float, registries: Iterable[str]) -> None:
-    print(f"ready: {addresses} in {time.monotonic() - started:.2f} s", flush=True)
     if urls := ",".join(registries):
-        print(f"schemas: {urls}", flush=True)
+        # Standard output is one line, for whoever waits for it.
+        print(f"schemas: {urls}", file=sys.stderr, flush=True)
+    print(f"ready: {addresses} in {time.monotonic() - started:.2f} s", flush=True)
 
 
 def _up_one(

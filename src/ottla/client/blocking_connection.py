@@ -9,21 +9,23 @@ waited for later (`receive`): the broker works while the caller does something e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from ottla.client.conversation import Answer, Conversation, Send
+from ottla.client.conversation import Answer, Conversation, LoginRefused, Ready, Send
+from ottla.client.login import login_of
 from ottla.client.peer import PeerLost
-from ottla.client.sasl import Credentials, sasl_client
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.runtime.blocking import BlockingStream, monotonic_s, nonce
+from ottla.security.sasl import ClientMechanism
+from ottla.security.scram import salted_password
 from ottla.wire.message import Message
 
 if TYPE_CHECKING:
     import ssl
 
-_REAUTHENTICATE_AT = 0.85
-"""The part of a session's life (KIP-368) after which a connection is rather opened anew."""
+SESSION_SHARE = 0.85
+"""After how much of the time that a login lasts (KIP-368) a connection is rather opened anew."""
 
 
 class BlockingConnection:
@@ -32,7 +34,9 @@ class BlockingConnection:
     def __init__(self, settings: ClientSettings, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.host, self.port = host, port
         self._settings = settings
-        self._conversation: Conversation[int] = Conversation(settings.client_id)
+        self._conversation: Conversation[int] = Conversation(
+            settings.client_id, login=None if settings.sasl is None else self._login
+        )
         self._answers: dict[int, Message] = {}
         self._next_token = 0
         self._used_at_s = monotonic_s()
@@ -43,8 +47,10 @@ class BlockingConnection:
         self._write(self._conversation.hello(), deadline_s)
         while not self._conversation.is_open:
             self._hear(deadline_s)
-        if settings.sasl is not None:
-            self._authenticate(settings.sasl, deadline_s)
+
+    def _login(self) -> ClientMechanism:
+        assert self._settings.sasl is not None
+        return login_of(self._settings.sasl, nonce())
 
     def send(self, request: Message, response: type[Message], *, timeout_ms: int, max_version: int = 1000) -> int:
         """Sends; what it returns is for `receive`. Raises `KafkaError` (UNSUPPORTED_VERSION), then nothing was sent."""
@@ -103,38 +109,21 @@ class BlockingConnection:
             raise self._ended(error) from error
         except Malformed as error:
             raise self._lost(f"does not speak the protocol: {error}") from error
+        except LoginRefused as error:
+            self.close()
+            message = f"{self.host}:{self.port} does not let us in: {error}"
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from error
         for each in heard:
             if isinstance(each, Answer):
                 self._answers[each.token] = each.response
             elif isinstance(each, Send):
                 self._write(each.data, deadline_s)
-
-    def _authenticate(self, credentials: Credentials, deadline_s: float) -> None:
-        from ottla.wire.messages.sasl_authenticate_request import SaslAuthenticateRequest
-        from ottla.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
-        from ottla.wire.messages.sasl_handshake_request import SaslHandshakeRequest
-        from ottla.wire.messages.sasl_handshake_response import SaslHandshakeResponse
-
-        try:
-            machine = sasl_client(credentials, nonce())
-            token = self._ask(SaslHandshakeRequest(mechanism=machine.mechanism), SaslHandshakeResponse, deadline_s)
-            handshake = cast(SaslHandshakeResponse, self._wait(token, deadline_s))
-            if handshake.error_code:
-                offered = ", ".join(handshake.mechanisms)
-                message = f"{self.host}:{self.port} does not offer {machine.mechanism}, but {offered}."
-                raise KafkaError(ErrorCode(handshake.error_code), message)
-            said: bytes | None = machine.first()
-            while said is not None:
-                token = self._ask(SaslAuthenticateRequest(auth_bytes=said), SaslAuthenticateResponse, deadline_s)
-                answer = cast(SaslAuthenticateResponse, self._wait(token, deadline_s))
-                if answer.error_code:
-                    raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
-                said = machine.on_challenge(bytes(answer.auth_bytes))
-                if answer.session_lifetime_ms:
-                    self._expires_at_s = monotonic_s() + answer.session_lifetime_ms / 1000 * _REAUTHENTICATE_AT
-        except KafkaError:
-            self.close()
-            raise
+            elif isinstance(each, Ready):
+                if each.session_ms:
+                    self._expires_at_s = monotonic_s() + each.session_ms / 1000 * SESSION_SHARE
+            else:
+                key = salted_password(each.password, each.salt, each.iterations, each.algorithm)
+                self._write(self._conversation.on_derived(key).data, deadline_s)
 
     def _ended(self, error: OSError) -> PeerLost:
         if isinstance(error, TimeoutError):

@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ottla.client.jaas import parse_jaas
-from ottla.client.sasl import MECHANISMS, Credentials
+from ottla.client.login import Credentials
 from ottla.runtime.blocking import TlsSettings
+from ottla.security.jaas import BadLoginConfig, parse_login_module
+from ottla.security.sasl import MECHANISMS
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -133,11 +134,12 @@ def _sasl(options: Mapping[str, str]) -> Credentials:
     text = options.get("sasl.jaas.config")
     if text is not None:
         try:
-            jaas = parse_jaas(text)
-        except ValueError as error:
-            raise InvalidClientConfig(f"sasl.jaas.config cannot be read; {error}.") from None
-        if mechanism not in _MODULES.get(jaas.module, ()):
-            raise InvalidClientConfig(f"sasl.jaas.config names {jaas.module}, which does not do {mechanism}.")
+            jaas = parse_login_module(text)
+        except BadLoginConfig as error:
+            raise InvalidClientConfig(f"sasl.jaas.config cannot be read: {error}.") from None
+        module = jaas.name.rpartition(".")[2]
+        if mechanism not in _MODULES.get(module, ()):
+            raise InvalidClientConfig(f"sasl.jaas.config names {module}, which does not do {mechanism}.")
         username, password = jaas.options.get("username", username), jaas.options.get("password", password)
         by_token = jaas.options.get("tokenauth", "").lower() == "true"
     provider = options.get("sasl.login.callback.handler.class", "")

@@ -7,8 +7,8 @@ table behind `ConfigTable`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
 
 from ottla.config.alter import AlterOp, Change
 from ottla.config.describe import ConfigEntry
@@ -28,9 +28,35 @@ from ottla.metadata.records import MetadataRecord
 
 if TYPE_CHECKING:
     from ottla.wire.messages.alter_configs_request import AlterConfigsRequest
+    from ottla.wire.messages.alter_configs_request import AlterConfigsResource as OlderAlterConfigsResource
     from ottla.wire.messages.alter_configs_response import AlterConfigsResponse
-    from ottla.wire.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+    from ottla.wire.messages.incremental_alter_configs_request import (
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+    )
     from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+
+
+class AskedResource(Protocol):
+    """What a request says of one resource, in either API."""
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+R = TypeVar("R", bound=AskedResource)
+
+
+class Answer(TypedDict):
+    """The fields of what either API answers of one resource."""
+
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
 
 
 VALUE_CHARS_MAX = 32_767
@@ -64,60 +90,57 @@ class ConfigControl:
             IncrementalAlterConfigsResponse,
         )
 
-        records: list[MetadataRecord] = []
-        responses: list[AlterConfigsResourceResponse] = []
-        resources = [ConfigResource(r.resource_type, r.resource_name) for r in request.resources]
-        mentions = Counter(resources)
-        answered: set[ConfigResource] = set()
-        for resource, asked in zip(resources, request.resources, strict=True):
-            if resource in answered:
-                continue
-            answered.add(resource)
-            code, message = ErrorCode.NONE, None
-            try:
-                _check_once(mentions[resource], "resource")
-                changes = [Change(config.name, config.config_operation, config.value) for config in asked.configs]
-                records += self._altered(resource, changes)
-            except KafkaError as error:
-                code, message = error.code, error.message
-            responses.append(
-                AlterConfigsResourceResponse(
-                    error_code=code, error_message=message, resource_type=resource.type, resource_name=resource.name
-                )
-            )
-            check_size(records)
+        def changes_of(resource: ConfigResource, asked: AlterConfigsResource) -> list[Change]:
+            return [Change(config.name, config.config_operation, config.value) for config in asked.configs]
+
+        records, answers = self._alter_each(request.resources, changes_of)
+        responses = [AlterConfigsResourceResponse(**answer) for answer in answers]
         return Generated([] if request.validate_only else records, IncrementalAlterConfigsResponse(responses=responses))
 
     def alter_configs(self, request: AlterConfigsRequest) -> Generated[AlterConfigsResponse]:
         """The older API: what the request does not name goes back to its default."""
         from ottla.wire.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
 
+        def changes_of(resource: ConfigResource, asked: OlderAlterConfigsResource) -> list[Change]:
+            changes = [Change(config.name, AlterOp.SET, config.value) for config in asked.configs]
+            named = {change.name for change in changes}
+            current = self._state.image.config(resource)
+            return changes + [Change(name, AlterOp.DELETE, None) for name in current if name not in named]
+
+        records, answers = self._alter_each(request.resources, changes_of)
+        responses = [AlterConfigsResourceResponse(**answer) for answer in answers]
+        return Generated([] if request.validate_only else records, AlterConfigsResponse(responses=responses))
+
+    def _alter_each(
+        self, resources: Sequence[R], changes_of: Callable[[ConfigResource, R], list[Change]]
+    ) -> tuple[list[MetadataRecord], list[Answer]]:
+        """Each resource by itself: what is wrong with one is no affair of the others. One that is named twice is
+        refused, once."""
         records: list[MetadataRecord] = []
-        responses: list[AlterConfigsResourceResponse] = []
-        resources = [ConfigResource(r.resource_type, r.resource_name) for r in request.resources]
-        mentions = Counter(resources)
+        answers: list[Answer] = []
+        named = [ConfigResource(asked.resource_type, asked.resource_name) for asked in resources]
+        mentions = Counter(named)
         answered: set[ConfigResource] = set()
-        for resource, asked in zip(resources, request.resources, strict=True):
+        for resource, asked in zip(named, resources, strict=True):
             if resource in answered:
                 continue
             answered.add(resource)
             code, message = ErrorCode.NONE, None
             try:
                 _check_once(mentions[resource], "resource")
-                changes = [Change(config.name, AlterOp.SET, config.value) for config in asked.configs]
-                named = {change.name for change in changes}
-                current = self._state.image.config(resource)
-                changes += [Change(name, AlterOp.DELETE, None) for name in current if name not in named]
-                records += self._altered(resource, changes)
+                records += self._altered(resource, changes_of(resource, asked))
             except KafkaError as error:
                 code, message = error.code, error.message
-            responses.append(
-                AlterConfigsResourceResponse(
-                    error_code=code, error_message=message, resource_type=resource.type, resource_name=resource.name
-                )
+            answers.append(
+                {
+                    "error_code": code,
+                    "error_message": message,
+                    "resource_type": resource.type,
+                    "resource_name": resource.name,
+                }
             )
             check_size(records)
-        return Generated([] if request.validate_only else records, AlterConfigsResponse(responses=responses))
+        return records, answers
 
     def _altered(self, resource: ConfigResource, changes: Sequence[Change]) -> list[MetadataRecord]:
         _check_resource(resource)

@@ -1,6 +1,6 @@
 """What the shards of a node's groups count, together, for whoever watches the node.
 
-Counted when it is decided, as Kafka does; that little of it may be undone afterwards is nobody's concern.
+Counted where Kafka does: most of it when it is decided, so that a little of it may be undone afterwards.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class GroupTally:
     offset_commits: Meter = field(default_factory=Meter)
     offset_expirations: Meter = field(default_factory=Meter)
     offset_deletions: Meter = field(default_factory=Meter)
-    """By administrators."""
+    """By administrators, one by one."""
     classic_rebalances: Meter = field(default_factory=Meter)
-    """Plans that came from leaders of classic groups."""
+    """Plans of leaders of classic groups that were written."""
     consumer_rebalances: Meter = field(default_factory=Meter)
-    """Rises of the epochs of consumer groups."""
+    """Rises of the epochs of consumer groups, because of subscriptions or topics."""

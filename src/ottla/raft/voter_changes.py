@@ -7,6 +7,7 @@ committed a record of its own epoch, nor while an earlier set is not committed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -87,6 +88,25 @@ def append_voters(quorum: Quorum, role: Leader, voters: VoterSet) -> None:
     quorum.emit(AppendControlRecords(epoch=role.epoch, records=(control_records.kraft_voters(voters),)))
 
 
+def _named_voter(
+    quorum: Quorum,
+    request: AddRaftVoterRequest | RemoveRaftVoterRequest,
+    error: ErrorCode,
+    refuse: Callable[[ErrorCode, str | None], None],
+) -> ReplicaKey | None:
+    """Who is to be added or removed; None if the request was refused, as not for us or as naming nobody."""
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if request.cluster_id is not None and request.cluster_id != quorum.cluster_id:
+        refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, f"{request.cluster_id} is not the id of this cluster")
+    elif error != ErrorCode.NONE:
+        refuse(error, None)
+    elif key.id < 0 or key.has_no_directory:
+        refuse(ErrorCode.INVALID_REQUEST, "the request names no voter")
+    else:
+        return key
+    return None
+
+
 # Adding.
 
 
@@ -96,15 +116,8 @@ def on_add_voter(quorum: Quorum, token: Token, message: Message, error: ErrorCod
     def refuse(error: ErrorCode, text: str | None = None) -> None:
         _answer(quorum, token, is_add=True, error=error, message=text)
 
-    if request.cluster_id is not None and request.cluster_id != quorum.cluster_id:
-        refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, f"{request.cluster_id} is not the id of this cluster")
-        return
-    if error != ErrorCode.NONE:
-        refuse(error)
-        return
-    key = ReplicaKey(request.voter_id, request.voter_directory_id)
-    if key.id < 0 or key.has_no_directory:
-        refuse(ErrorCode.INVALID_REQUEST, "the request names no voter")
+    key = _named_voter(quorum, request, error, refuse)
+    if key is None:
         return
     endpoints = tuple(VoterEndpoint(e.name, e.host, e.port) for e in request.listeners)
     endpoint = next(filter(quorum.is_own_listener, endpoints), None)
@@ -168,15 +181,8 @@ def on_remove_voter(quorum: Quorum, token: Token, message: Message, error: Error
     def refuse(error: ErrorCode, text: str | None = None) -> None:
         _answer(quorum, token, is_add=False, error=error, message=text)
 
-    if request.cluster_id is not None and request.cluster_id != quorum.cluster_id:
-        refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, f"{request.cluster_id} is not the id of this cluster")
-        return
-    if error != ErrorCode.NONE:
-        refuse(error)
-        return
-    key = ReplicaKey(request.voter_id, request.voter_directory_id)
-    if key.id < 0 or key.has_no_directory:
-        refuse(ErrorCode.INVALID_REQUEST, "the request names no voter")
+    key = _named_voter(quorum, request, error, refuse)
+    if key is None:
         return
     role = _leader(quorum)
     if (obstacle := _obstacle(quorum, role, now_ms)) is not None:

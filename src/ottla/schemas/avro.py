@@ -129,6 +129,16 @@ def read_json(text: str) -> Json:
     return value
 
 
+def write_json(value: Json, *, sort_keys: bool = False) -> str:
+    """Raises `InvalidSchema` for what JSON has no text for, such as a number that is too large."""
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, sort_keys=sort_keys)
+    except RecursionError:
+        raise InvalidSchema("The schema is nested too deeply.") from None
+    except ValueError:
+        raise InvalidSchema("The schema has a number that is too large.") from None
+
+
 def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is no number of JSON")
 
@@ -409,7 +419,7 @@ def canonical_text(schema: Schema, references: Iterable[str] = (), *, normalize:
     for reference in references:
         known.parse(_json_or_name(reference), "", 0)
     writer = _Writer(set(known._names), normalize=normalize)
-    return json.dumps(writer.write(schema, ""), separators=(",", ":"), ensure_ascii=False)
+    return write_json(writer.write(schema, ""))
 
 
 class _Writer:

@@ -7,13 +7,14 @@ version of them is accepted.
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ottla.schemas import avro
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.compatibility import incompatibilities
+
+JSON_LEVELS_MAX = 200
 
 
 class SchemaType(enum.StrEnum):
@@ -57,7 +58,15 @@ def _canonical_json(schema: SchemaText, normalize: bool) -> str:
     value = avro.read_json(schema.text)
     if not isinstance(value, dict | bool):
         raise InvalidSchema("A JSON schema is an object, or true or false.")
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
+    if not _has_levels(value, JSON_LEVELS_MAX):
+        raise InvalidSchema(f"The schema has more than {JSON_LEVELS_MAX} levels.")
+    return avro.write_json(value, sort_keys=normalize)
+
+
+def _has_levels(value: avro.Json, levels: int) -> bool:
+    """Has it so many levels at most?"""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_has_levels(each, levels - 1) for each in inner)
 
 
 def _canonical_protobuf(schema: SchemaText, normalize: bool) -> str:

@@ -56,25 +56,26 @@ def _old_coordinator_speaks(patches: Patches) -> None:
 
 
 def _two_of_one_instance(patches: Patches) -> None:
-    """A static member that comes back is added, and its former self stays."""
-    from ottla.coordinator.classic.classic_groups import ClassicGroups
+    """A static member that comes back gets its place, and its former self keeps it."""
     from ottla.coordinator.classic.group import ClassicGroup
 
-    before = ClassicGroup.__dict__["remove"]
+    replace_before, remove_before = (ClassicGroup.__dict__[name] for name in ("replace_static", "remove"))
+
+    def replace_static(self: Any, old_id: str, new_id: str) -> Any:
+        old = self.members[old_id]
+        member = replace_before(self, old_id, new_id)
+        self.members[old_id] = old
+        self._count_protocols(old.protocols, 1)
+        return member
 
     def remove(self: Any, member_id: str) -> None:
         member = self.members.get(member_id)
         if member is not None and member.group_instance_id is not None:
             self.static_members.setdefault(member.group_instance_id, member_id)
-        before(self, member_id)
+        remove_before(self, member_id)
 
+    patches.replace(ClassicGroup, "replace_static", replace_static)
     patches.replace(ClassicGroup, "remove", remove)
-
-    def replace(self: Any, group: Any, old_id: str, new_id: str, request: Any, joiner: Any, turn: Any) -> None:
-        group.static_members.pop(request.group_instance_id)
-        self._add(group, new_id, request, joiner, turn)
-
-    patches.replace(ClassicGroups, "_replace", replace)
 
 
 def _partition_for_nobody(patches: Patches) -> None:

@@ -35,6 +35,8 @@ from ottla.sim.workload import Workload
 START_PATIENCE_S = 60.0
 RESTART_EVERY = 5
 """One seed in so many ends with two restarts of all nodes."""
+UNDER_WAY_S = 10.0
+"""Once all is healed, no request is under way for longer than this."""
 STABLE_S = 3.0
 """How long a core has to work, without another election, before that is believed."""
 
@@ -262,12 +264,17 @@ class Simulation:
 
     async def _care_for_min_isr(self) -> None:
         """The operator looks that `min.insync.replicas` is what it was, and stays so: a request of his that was given
-        up may come late, after the one that put things right."""
+        up may come late, after the one that put things right. Where everybody can be reached, nothing is under way for
+        long, and then he is sure of it."""
+        since = self.scheduler.now
         while True:
             wanted = self.options.min_isr
             configs = view.newest_image(self.cluster).topic_config(TOPIC)
             if configs.get("min.insync.replicas") != str(wanted):
+                since = self.scheduler.now
                 await set_min_isr(self.faults, wanted)
+            elif self.scheduler.now - since >= UNDER_WAY_S:
+                self.faults.min_isr_lowered = False
             await self.final.sleep(0.5)
 
     def _break_for_good(self, machine: Machine, core: list[Machine]) -> None:

@@ -28,7 +28,7 @@ from ottla.spark.registry import RegistrySettings, shared_registry
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 FAIL = "fail"
 NULL = "null"
@@ -64,9 +64,6 @@ def from_confluent_avro(
 
     `schema` is the reader's, in JSON; without it, the newest of `subject` is. `options` may have
     `basic.auth.user.info`."""
-    from pyspark.sql.functions import col
-    from pyspark.sql.pandas.functions import arrow_udf
-
     if on_error not in (FAIL, NULL):
         raise ValueError(f'on_error is {on_error!r}; choose "fail" or "null".')
     reading, reader = _reading(registry, subject, schema, options)
@@ -79,10 +76,7 @@ def from_confluent_avro(
                 _refuse(decoded)
             yield decoded.values
 
-    # What the annotations say is how PySpark knows which kind of function this is; they must be there as they run.
-    read.__annotations__ = _array_iterator_annotations("values")
-    function: Callable[[Column], Column] = arrow_udf(read, spark_type(reader))
-    return function(col(column) if isinstance(column, str) else column)
+    return _applied(read, spark_type(reader), column)
 
 
 def decode(
@@ -214,8 +208,6 @@ def to_confluent_avro(
 ) -> Column:
     """A binary column of a struct, in the format of Confluent's serializers. `schema` is registered under `subject`;
     without it, the newest that the subject has is written with. See `schema_of` for that of a DataFrame."""
-    from pyspark.sql.functions import col
-    from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.types import BinaryType
 
     client = shared_registry(RegistrySettings.parse(registry, options))
@@ -232,9 +224,7 @@ def to_confluent_avro(
         for batch in values:
             yield encoder.encode(batch)
 
-    write.__annotations__ = _array_iterator_annotations("values")
-    function: Callable[[Column], Column] = arrow_udf(write, BinaryType())
-    return function(col(column) if isinstance(column, str) else column)
+    return _applied(write, BinaryType(), column)
 
 
 def schema_of(struct: StructType, name: str = "Row") -> str:
@@ -242,7 +232,16 @@ def schema_of(struct: StructType, name: str = "Row") -> str:
     return json.dumps(avro_of(struct, name))
 
 
-def _array_iterator_annotations(argument: str) -> dict[str, Any]:
+def _applied(
+    function: Callable[[Iterator[pa.Array]], Iterator[pa.Array]], kind: DataType, column: Column | str
+) -> Column:
+    """`function`, which turns the batches of one column into those of another, on a column of a query."""
     import pyarrow as pa
+    from pyspark.sql.functions import col
+    from pyspark.sql.pandas import functions
 
-    return {argument: Iterator[pa.Array], "return": Iterator[pa.Array]}
+    # By its annotations PySpark knows that it takes batches one after the other; they must be there when it runs.
+    function.__annotations__ = dict.fromkeys((*function.__annotations__, "return"), Iterator[pa.Array])
+    make: Any = functions.arrow_udf
+    made: Callable[[Column], Column] = make(function, kind)
+    return made(col(column) if isinstance(column, str) else column)

@@ -293,6 +293,7 @@ def _bytes_of(column: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
 
     column = column.cast(pa.binary())
     _, offsets_buffer, data_buffer = column.buffers()
+    offsets: Numbers
     if offsets_buffer is None or not len(column):
         offsets = np.zeros(len(column) + 1, dtype=np.int64)
     else:

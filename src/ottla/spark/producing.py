@@ -96,10 +96,6 @@ class Producer:
         """In a row: the pause before the next attempt doubles with each."""
         self._pause_due = False
 
-    @property
-    def has_written(self) -> bool:
-        return bool(self._lanes)
-
     def add(self, partition: TopicPartition, packed: PackedBatch) -> None:
         """Takes a batch, and sends what there is when it is worth a request."""
         lane = self._lanes.setdefault(partition, _Lane(partition))

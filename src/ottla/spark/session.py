@@ -10,6 +10,8 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Between Spark and its Python workers: quicker than TCP, and nothing listens on a port.
     "spark.python.unix.domain.socket.enabled": "true",
+    # How long the two wait for each other: by default too little for a machine that is busy.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -48,9 +52,16 @@ exec "{java}" "$@"
 
 
 def session(
-    app_name: str = "ottla", *, master: str = "local[*]", config: Mapping[str, str] | None = None
+    app_name: str = "ottla",
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+    keep_classes: bool = False,
 ) -> SparkSession:
     """The running session, or a new one on this machine; `config` goes before the settings above.
+
+    With `keep_classes` the first session leaves an archive of its classes behind, some 140 MB in the user's cache, with
+    which later ones need about two thirds of the time to start.
 
     Raises `SparkUnavailable` where PySpark, PyArrow or Java are missing, or do not fit together.
     """
@@ -64,9 +75,12 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Else workers take whatever `python3` is.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = os.cpu_count() or 1
+    java_options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
+    if keep_classes:
+        java_options += class_sharing(os.environ["JAVA_HOME"])
     settings = {
         **SETTINGS,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.sql.shuffle.partitions": str(cores),
         **(config or {}),
     }
@@ -106,6 +120,18 @@ def packaged_java_home() -> str:
         unfinished.chmod(0o755)
         unfinished.replace(shim)  # Whole at once: another process may be starting its own session.
     return str(home)
+
+
+def class_sharing(home: str) -> list[str]:
+    """Java's options to use the archive of classes for this Java and this PySpark, or to make it when the session ends.
+    An archive that does not fit is passed over by Java."""
+    java = Path(home, "bin", "java").resolve()
+    known_by = f"{version('pyspark')} {java} {java.stat().st_mtime_ns}"
+    archive = _cache() / f"classes-{sha256(known_by.encode()).hexdigest()[:16]}.jsa"
+    if archive.exists():
+        return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 def _cache() -> Path:

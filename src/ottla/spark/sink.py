@@ -61,7 +61,7 @@ class BatchWriter(DataSourceArrowWriter):
         commit(self._options, _results(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        undo(self._options, _results(messages))
+        undo(self._options, _results(messages), self._opened)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -113,10 +113,10 @@ class _Staging:
             self._producer.flush()
             reached("rows-acknowledged")
         except BaseException:
-            staged = self._staged()
-            if staged is not None:
-                # What failed may well be the cluster; then the transaction is left to those who sweep, and the clock.
-                with suppress(KafkaError):
+            # What failed may well be the cluster; then the transaction is left to those who sweep, and the clock.
+            with suppress(KafkaError):
+                staged = self._staged()
+                if staged is not None:
                     self._coordination.end(staged, commit=False)
             raise
         return self._staged()

@@ -60,6 +60,7 @@ class OpenSink:
     """The query and the batch of the newest decision, whose transactions are all committed."""
 
     def has_written(self, query_id: str, batch_id: int) -> bool:
+        """Is this batch, or a later one of the same query, in the topics?"""
         return self.decided is not None and self.decided[0] == query_id and batch_id <= self.decided[1]
 
     @property
@@ -122,12 +123,13 @@ def commit(options: SinkOptions, results: Sequence[TaskResult]) -> None:
     _run(Committing(decision=decision, fail_on_lost=options.fail_on_lost), decision.sink, options)
 
 
-def undo(options: SinkOptions, results: Sequence[TaskResult]) -> None:
-    """Aborts what a failed batch has staged, unless it was decided after all. Without any result there is nobody to
-    ask for the claim; what tasks may have left is aborted when the sink is next opened, or times out."""
-    if not results:
-        return
-    opened = results[0].opened
+def undo(options: SinkOptions, results: Sequence[TaskResult], opened: OpenSink | None = None) -> None:
+    """Aborts what a failed batch has staged, unless it was decided after all. Who does not know what was `opened`, and
+    has no result that tells it, leaves what there is to the next who opens the sink, or to its timeout."""
+    if opened is None:
+        if not results:
+            return
+        opened = results[0].opened
     staged = tuple(result.staged for result in results if result.staged is not None)
     _run(Undoing(claim=opened.claim, staged=staged), opened.sink, options)
 

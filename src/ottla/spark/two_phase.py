@@ -68,10 +68,6 @@ class Decision:
     """Is it of a sink that nobody opens again, such as that of one batch write? Then any other may finish it."""
     staged: tuple[Staged, ...]
 
-    def covers(self, query_id: str, batch_id: int) -> bool:
-        """Has this batch been decided on, here or before?"""
-        return query_id == self.query_id and batch_id <= self.batch_id
-
 
 class Recorded(NamedTuple):
     """The newest decision of a sink, and whether all its transactions are known to be committed."""

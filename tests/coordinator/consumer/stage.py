@@ -37,7 +37,6 @@ from ottla.model import Uuid
 from ottla.wire.message import Message
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
-from ottla.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from ottla.wire.messages.heartbeat_request import HeartbeatRequest
 from ottla.wire.messages.heartbeat_response import HeartbeatResponse
@@ -47,6 +46,7 @@ from ottla.wire.messages.leave_group_request import LeaveGroupRequest, MemberIde
 from ottla.wire.messages.leave_group_response import LeaveGroupResponse
 from ottla.wire.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
+from tests.group_plans import plan_bytes
 
 Shard = GroupShard
 M = TypeVar("M", bound=Message)
@@ -396,18 +396,3 @@ def assigned(response: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]] |
     return {
         topic.topic_id.lstrip(b".").decode(): sorted(topic.partitions) for topic in response.assignment.topic_partitions
     }
-
-
-def plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
-    from ottla.wire.messages.consumer_protocol_assignment import TopicPartition as Assigned
-
-    topics = [Assigned(topic=name, partitions=list(partitions)) for name, partitions in plan.items()]
-    return b"\x00\x03" + ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None).encode(3)
-
-
-def planned(assignment: bytes) -> dict[str, list[int]]:
-    """What SyncGroup told a classic member."""
-    if not assignment:
-        return {}
-    message, _ = ConsumerProtocolAssignment.read(assignment, 2, int.from_bytes(assignment[:2], "big"))
-    return {topic.topic: sorted(topic.partitions) for topic in message.assigned_partitions}

@@ -12,8 +12,9 @@ from ottla.wire.messages.heartbeat_response import HeartbeatResponse
 from ottla.wire.messages.join_group_response import JoinGroupResponse
 from ottla.wire.messages.leave_group_response import LeaveGroupResponse
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
+from tests.group_plans import planned
 
-from .stage import Reply, Stage, assigned, planned, topic_id
+from .stage import Reply, Stage, assigned, topic_id
 from .test_heartbeats import kinds, refused
 
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}

@@ -19,8 +19,9 @@ from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolS
 from ottla.wire.messages.heartbeat_response import HeartbeatResponse
 from ottla.wire.messages.join_group_response import JoinGroupResponse
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
+from tests.group_plans import planned
 
-from .stage import SENDER, Reply, Stage, planned, topic_id
+from .stage import SENDER, Reply, Stage, topic_id
 
 Owned = set[tuple[str, int]]
 

@@ -15,6 +15,8 @@ from ottla.wire.message import Message
 from ottla.wire.messages.create_delegation_token_request import CreateDelegationTokenRequest
 from ottla.wire.messages.create_delegation_token_response import CreateDelegationTokenResponse
 
+FIRST_VERSION_WITH_REQUESTERS = 3
+
 
 def handle(context: Context, request: CreateDelegationTokenRequest) -> Message | Awaitable[Message]:
     owner = owner_of(request, context.principal)
@@ -22,13 +24,28 @@ def handle(context: Context, request: CreateDelegationTokenRequest) -> Message |
         return _refusal(context, owner, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     if owner != context.principal and not context.may(Operation.CREATE_TOKENS, ResourceType.USER, owner):
         return _refusal(context, owner, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
-    return on_controller.handle(context, request) if context.on_controller else forward(context, request)
+    if not context.on_controller:
+        return forward(context, request)
+    deciding = on_controller.handle(context, request)
+    return _fit(deciding, context.api_version) if isinstance(deciding, Message) else _fit_later(context, deciding)
 
 
-def _refusal(context: Context, owner: str, code: ErrorCode) -> CreateDelegationTokenResponse:
+async def _fit_later(context: Context, deciding: Awaitable[Message]) -> Message:
+    return _fit(await deciding, context.api_version)
+
+
+def _fit(response: Message, version: int) -> Message:
+    """Older versions do not know that somebody may ask for somebody else."""
+    assert isinstance(response, CreateDelegationTokenResponse)
+    if version < FIRST_VERSION_WITH_REQUESTERS:
+        response.token_requester_principal_type = response.token_requester_principal_name = ""
+    return response
+
+
+def _refusal(context: Context, owner: str, code: ErrorCode) -> Message:
     owner_type, _, owner_name = owner.partition(":")
     requester_type, _, requester_name = context.principal.partition(":")
-    return CreateDelegationTokenResponse(
+    response = CreateDelegationTokenResponse(
         error_code=code,
         principal_type=owner_type,
         principal_name=owner_name,
@@ -38,3 +55,4 @@ def _refusal(context: Context, owner: str, code: ErrorCode) -> CreateDelegationT
         expiry_timestamp_ms=-1,
         max_timestamp_ms=-1,
     )
+    return _fit(response, context.api_version)

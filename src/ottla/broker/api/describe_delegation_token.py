@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.broker.api.create_delegation_token import FIRST_VERSION_WITH_REQUESTERS
 from ottla.broker.context import Context
 from ottla.broker.token_rights import may_ask_for_tokens
 from ottla.controller.token_control import concerns, token_hmac
@@ -27,7 +28,7 @@ def handle(context: Context, request: DescribeDelegationTokenRequest) -> Describ
         owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
     return DescribeDelegationTokenResponse(
         tokens=[
-            _described(token, secret)
+            _described(token, secret, context.api_version)
             for token in context.services.image.delegation_tokens.values()
             if (owners is None or any(concerns(token, owner) for owner in owners)) and _may_see(context, token)
         ]
@@ -42,9 +43,10 @@ def _may_see(context: Context, token: DelegationTokenRecord) -> bool:
     )
 
 
-def _described(token: DelegationTokenRecord, secret: str) -> DescribedDelegationToken:
+def _described(token: DelegationTokenRecord, secret: str, version: int) -> DescribedDelegationToken:
     owner_type, _, owner_name = token.owner.partition(":")
-    requester_type, _, requester_name = token.requester.partition(":")
+    requester = token.requester if version >= FIRST_VERSION_WITH_REQUESTERS else ""
+    requester_type, _, requester_name = requester.partition(":")
     return DescribedDelegationToken(
         principal_type=owner_type,
         principal_name=owner_name,

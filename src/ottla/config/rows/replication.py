@@ -48,7 +48,7 @@ ROWS = (
     K("num.replica.fetchers", INT, "1",
       "Fetchers a source broker that copy from it.", rule=Range(1), importance=HIGH, update=CLUSTER_WIDE),
     K("num.replica.alter.log.dirs.threads", INT, None,
-      "Workers that move replicas between directories; one a directory when unset.", importance=HIGH),
+      "Workers that move replicas between directories in Apache Kafka; here one task moves all.", importance=HIGH),
     K("auto.leader.rebalance.enable", BOOLEAN, "true",
       "Whether leaderships return to the preferred replicas by themselves.", importance=HIGH),
     K("leader.imbalance.check.interval.seconds", LONG, "300",

@@ -236,7 +236,6 @@ class ClassicGroups:
             turn.tag = Assigned("classic", group.group_id, group.generation, assignments)
             # The whole group waits for it, and who comes after it need not.
             turn.urgent = True
-            self._tally.classic_rebalances.value += 1
         return turn.outcome()
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Outcome[HeartbeatResponse]:
@@ -568,6 +567,7 @@ class ClassicGroups:
         for member in group.members.values():
             member.assignment = tag.assignments.get(member.member_id, b"")
         group.transition(GroupState.STABLE, turn.now_ms)
+        self._tally.classic_rebalances.value += 1
         hand_out_assignments(group, turn)
 
     def _on_replaced(self, tag: Replaced, error: ErrorCode, turn: Turn) -> None:

@@ -341,7 +341,7 @@ class Engine:
         turn.records += [records.no_regex(group.group_id, pattern) for pattern in patterns]
         counts: Mapping[str, Subscribers] = group.subscribers_without(members, patterns)
         metadata_hash = self._hashes.of_group(counts, self.image)
-        self._raise_epoch(group.group_id, group.epochs.group + 1, metadata_hash, turn)
+        turn.records.append(records.group_epoch(group.group_id, group.epochs.group + 1, metadata_hash))
         for member in members:
             self._cancel_timers(group.group_id, member.member_id, turn)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TypeVar
 
 from ottla.coordinator.groups import Group, Shared
 from ottla.coordinator.offsets import deletion, fetches
@@ -25,8 +24,6 @@ from ottla.wire.messages.offset_fetch_request import OffsetFetchRequestGroup
 from ottla.wire.messages.offset_fetch_response import OffsetFetchResponseGroup
 from ottla.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
-
-R = TypeVar("R")
 
 
 class Offsets:
@@ -62,15 +59,12 @@ class Offsets:
         return fetches.fetch(self.state, self._shared.groups, request, require_stable)
 
     def delete(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-        return self._count(deletion.delete_offsets(self.state, self._shared.groups, request))
+        outcome = deletion.delete_offsets(self.state, self._shared.groups, request)
+        self._shared.tally.offset_deletions.value += len(outcome.records)
+        return outcome
 
     def delete_groups(self, group_ids: Iterable[str]) -> Outcome[list[DeletableGroupResult]]:
-        return self._count(deletion.delete_groups(self.state, self._shared.groups, group_ids))
-
-    def _count(self, deletions: Outcome[R]) -> Outcome[R]:
-        deleted = sum(type(record) is EncodedRecord for record in deletions.records)
-        self._shared.tally.offset_deletions.value += deleted
-        return deletions
+        return deletion.delete_groups(self.state, self._shared.groups, group_ids)
 
     # Groups that have offsets and nothing else.
 

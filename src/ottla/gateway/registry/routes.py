@@ -7,6 +7,7 @@ Bodies and queries come from anybody: what is not as it should be is refused her
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,8 @@ from ottla.schemas.kinds import SchemaType
 
 INT_MAX = (1 << 31) - 1
 QUERY_FIELDS_MAX = 100
+LEVELS_MAX = 50
+"""Of objects and lists in a body; the schema itself is a text in it."""
 
 Question = Callable[[RegistryState], Any]
 
@@ -125,10 +128,24 @@ class Request:
             raise refusals.Refusal(400, "The body is no JSON.") from None
         if not isinstance(value, dict):
             raise refusals.unreadable("The body is no object.")
+        if not _is_plain(value):
+            raise refusals.unreadable(f"The body has more than {LEVELS_MAX} levels, or a number that is too large.")
         return value
 
     def schema(self) -> SchemaRequest:
         return read_schema_request(self.object())
+
+
+def _is_plain(value: object, levels: int = LEVELS_MAX) -> bool:
+    """Can it be kept in a record, and read again by whoever reads JSON?"""
+    match value:
+        case dict():
+            return levels > 0 and all(_is_plain(each, levels - 1) for each in value.values())
+        case list():
+            return levels > 0 and all(_is_plain(each, levels - 1) for each in value)
+        case float():
+            return math.isfinite(value)
+    return True
 
 
 def read_schema_request(value: Mapping[str, Any]) -> SchemaRequest:

@@ -1,8 +1,8 @@
-"""A pipeline's home: a directory with its checkpoint, its status, and a lock that says that it runs.
+"""A pipeline's home: the directory of what it leaves behind.
 
-orders/checkpoint/      Spark's own: where the stream stands
-orders/status.json      what `ottla pipeline status` shows; replaced whole after every batch
-orders/lock             held, with the runner's process id in it, for as long as it runs
+`checkpoint/` is Spark's own, where the stream stands; `status.json` is what `ottla pipeline status` shows, replaced
+whole after every batch; `runs` counts the batch runs that have finished: one that broke off comes again under its
+number; `lock` is held, with the runner's process id in it, for as long as it runs.
 """
 
 from __future__ import annotations
@@ -91,6 +91,18 @@ class Home:
                 return None
         except FileNotFoundError:
             return None
+
+    def runs(self) -> int:
+        """How many runs that are not streams have finished."""
+        try:
+            return int((self.path / "runs").read_text())
+        except FileNotFoundError:
+            return 0
+
+    def count_run(self) -> None:
+        unfinished = self.path / "runs.new"
+        unfinished.write_text(str(self.runs() + 1))
+        unfinished.replace(self.path / "runs")
 
     def write_status(self, status: Status) -> None:
         unfinished = self.path / "status.json.new"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
             tell(said)
 
         say(status)
-        run = Run(name=pipeline.name, checkpoint=home.checkpoint, once=once, interval_s=interval_s)
+        run = Run(name=pipeline.name, checkpoint=home.checkpoint, number=home.runs(), once=once, interval_s=interval_s)
         try:
             frame = pipeline.build(session(pipeline.name))
             say(replace(status, state=State.RUNNING))
@@ -47,19 +47,20 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
                 _follow(pipeline.sink.start(frame, run), asked, lambda: status, say)
             else:
                 pipeline.sink.write(frame, run)
+                home.count_run()
         except Exception as error:
             sentence = first_cause(error)
             say(replace(status, state=State.FAILED, error=sentence))
             raise PipelineError(f"{pipeline.name} failed: {sentence}") from error
-        say(replace(status, state=State.STOPPED if asked.is_set() else State.FINISHED))
+        say(replace(status, state=State.STOPPED if asked.to_stop else State.FINISHED))
         return status
 
 
-def _follow(query: StreamingQuery, asked: threading.Event, status: Callable[[], Status], say: Telling) -> None:
+def _follow(query: StreamingQuery, asked: Asked, status: Callable[[], Status], say: Telling) -> None:
     known = 0
     try:
-        while query.isActive and not asked.is_set():
-            asked.wait(_LOOK_S)
+        while query.isActive and not asked.to_stop:
+            time.sleep(_LOOK_S)
             known = _tell_new(query, known, status, say)
         failure = query.exception()
         if failure is not None:
@@ -113,17 +114,22 @@ def _is_exception(line: str) -> bool:
     return bool(colon) and dotted.isalnum() and name.endswith(("Error", "Exception", "Option")) and "java" not in name
 
 
+@dataclass(slots=True)
+class Asked:
+    to_stop: bool = False
+
+
 @contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    asked = threading.Event()
+def _asked_to_stop() -> Iterator[Asked]:
+    asked = Asked()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        asked.set()
+        asked.to_stop = True
 
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # Signals come to the main thread, and this is another: whoever runs it stops the query.
+        before = {}
     try:
         yield asked
     finally:

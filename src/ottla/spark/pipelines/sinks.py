@@ -22,6 +22,8 @@ class Run:
 
     name: str
     checkpoint: Path
+    number: int = 0
+    """Of a batch run: the same again until it has finished, so that a sink knows what it has written."""
     once: bool = False
     """Stop at what is there when the run begins."""
     interval_s: float = 0.0
@@ -50,7 +52,11 @@ class TopicSink:
         return run.prepare(frame).format("ottla").options(**self._options()).start()
 
     def write(self, frame: DataFrame, run: Run) -> None:
-        frame.write.format("ottla").mode("append").options(**self._options()).save()
+        known = {"sinkId": run.name, "batchId": str(run.number)} if self._is_exact() else {}
+        frame.write.format("ottla").mode("append").options(**known, **self._options()).save()
+
+    def _is_exact(self) -> bool:
+        return self.options.get("deliveryGuarantee", "exactly-once") == "exactly-once" and "sinkId" not in self.options
 
     def _options(self) -> dict[str, str]:
         named = {"topic": self.topic} if self.topic is not None else {}
@@ -68,7 +74,7 @@ class BatchSink:
         return run.prepare(frame).foreachBatch(self.function).start()
 
     def write(self, frame: DataFrame, run: Run) -> None:
-        self.function(frame, 0)
+        self.function(frame, run.number)
 
 
 def to_topic(bootstrap: str, topic: str | None = None, **options: str) -> TopicSink:

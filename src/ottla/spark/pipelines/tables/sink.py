@@ -70,8 +70,7 @@ class TableSink:
                 writer = writer.partitionBy(self.partitioning.field)
             writer.parquet(str(self.location))
             return
-        table = self._table()
-        Filler(table, self, run.name).add(frame, table.last_batch(run.name) + 1)
+        Filler(self._table(), self, run.name).add(frame, run.number)
 
     def _table(self) -> Table:
         if self.format == "iceberg":

@@ -1,0 +1,71 @@
+"""Who a client is, as plain data, and the SASL exchange that shows it to a broker.
+
+`Credentials` come from a client's settings and travel to the processes that open connections; `login_of` makes the
+machine for one connection, which `conversation` carries out. PLAIN and SCRAM are in `security`, where nodes need them
+too; a bearer token is shown by clients alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.security.plain import PlainClient
+from ottla.security.sasl import OAUTHBEARER, PLAIN, AuthenticationFailed, ClientMechanism
+from ottla.security.scram import ScramClient
+
+_BY_DELEGATION_TOKEN = ",tokenauth=true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    by_delegation_token: bool = False
+    """Username and password are a delegation token's id and HMAC (KIP-48)."""
+    token_provider: str = ""
+    """`module:function`, which returns a fresh bearer token whenever it is called."""
+
+
+def login_of(credentials: Credentials, nonce: str) -> ClientMechanism:
+    """Raises `KafkaError` if the provider of tokens cannot be loaded."""
+    if credentials.mechanism == PLAIN:
+        return PlainClient(credentials.username, credentials.password)
+    if credentials.mechanism == OAUTHBEARER:
+        return BearerClient(_provider(credentials.token_provider)())
+    extensions = _BY_DELEGATION_TOKEN if credentials.by_delegation_token else ""
+    return ScramClient(
+        credentials.mechanism, credentials.username, credentials.password, nonce=nonce, extensions=extensions
+    )
+
+
+class BearerClient:
+    """RFC 7628: a token that somebody else issued. A refusal comes as a challenge."""
+
+    name = OAUTHBEARER
+
+    def __init__(self, token: str) -> None:
+        self._message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+
+    def first(self) -> bytes:
+        return self._message
+
+    def on_challenge(self, token: bytes) -> None:
+        if token:
+            raise AuthenticationFailed(f"the server does not take the bearer token: {token.decode(errors='replace')}")
+
+    def on_derived(self, key: bytes) -> bytes:
+        raise AssertionError("OAUTHBEARER derives nothing")
+
+
+def _provider(name: str) -> Callable[[], str]:
+    module, _, function = name.partition(":")
+    try:
+        found: Callable[[], str] = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        message = f"The token provider {name!r} cannot be loaded ({error}); name it as module:function."
+        raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from None
+    return found
