@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# Tests start hundreds of nodes: whatever this shell says of bytecode, each module is compiled once, and not for each.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 # A worker that has nothing left takes over some of what another has still to do.
 PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 # What the compiled functions could change: run a second time without them.

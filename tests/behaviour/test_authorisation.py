@@ -38,6 +38,11 @@ from ottla.wire.messages import txn_offset_commit_request as txn_commit
 from ottla.wire.messages import write_txn_markers_request as markers
 from ottla.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from ottla.wire.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
+from ottla.wire.messages.alter_replica_log_dirs_request import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
@@ -230,6 +235,11 @@ def _produce(topic: Topic, transactional_id: str | None = None) -> Message:
     data = PartitionProduceData(index=0, records=records)
     topics = [TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=[data])]
     return ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=5_000, topic_data=topics)
+
+
+def _move(topic: Topic) -> Message:
+    named = [AlterReplicaLogDirTopic(name=topic.name, partitions=[0])]
+    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/nowhere", topics=named)])
 
 
 def _commit(topic: Topic) -> Message:
@@ -546,6 +556,7 @@ CASES = [
     Case("create acls", _create_acls, CLUSTER_FAILED, on_cluster(ALTER), (on_cluster(DESCRIBE),)),
     Case("delete acls", _delete_acls, CLUSTER_FAILED, on_cluster(ALTER), (on_cluster(DESCRIBE),)),
     Case("log dirs", lambda t: DescribeLogDirsRequest(topics=None), CLUSTER_FAILED, on_cluster(DESCRIBE)),
+    Case("move to a directory", _move, CLUSTER_FAILED, on_cluster(ALTER), (on_cluster(DESCRIBE),)),
     Case("elections", _elect, CLUSTER_FAILED, on_cluster(ALTER)),
     Case(
         "reassignments",

@@ -7,13 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-import pytest
-
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.client.network_peer import NetworkPeers
 from ottla.config.node import NodeConfig
-from ottla.errors import StartupError
 from ottla.model import METADATA_TOPIC
 from ottla.runtime.timers import TimerWheel
 from ottla.wire.message import Message
@@ -187,22 +184,5 @@ def test_a_start_that_is_given_up_leaves_nothing_behind() -> None:
         nodes.running.clear()
         await nodes.start({1: "broker,controller", 2: "broker,controller", 3: "broker,controller"})
         await nodes.stop()
-
-    play(story)
-
-
-def test_a_listener_that_asks_for_security_is_refused() -> None:
-    nodes = Nodes((1,))
-    config = NodeConfig(
-        {
-            **nodes.config(1, "broker,controller").static,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
-        }
-    )
-
-    async def story() -> None:
-        runtime = memory_runtime(FaultyDisk(), nodes.clock, nodes.network)
-        with pytest.raises(StartupError, match="CONTROLLER asks for SSL"):
-            await Node(config, runtime).start()
 
     play(story)

@@ -228,6 +228,18 @@ def test_what_is_committed_with_its_end_was_true_for_a_while(log: Log) -> None:
     log.checker.on_answers()
 
 
+def test_an_offset_may_expire_after_the_last_look(log: Log) -> None:
+    log.write(offset(5, "a"))
+    log.history.looks.append(Look(group_id="g", topic="orders", stable=True, node="n1", invoked=0.0, completed=0.1))
+    log.history.final_offsets["g"] = {0: (4, "z")}
+    with pytest.raises(Violation, match="C8"):
+        log.checker.at_end()
+    log.history.final_offsets["g"] = {0: (5, "a")}
+    log.checker.at_end()
+    log.write(tombstone())
+    log.checker.at_end()
+
+
 def test_a_group_has_converged_when_all_is_shared_out() -> None:
     assert not unmet({"g": [("m1", True, {PLACES[0]}), ("m2", True, {PLACES[1]})]}, PLACES)
     assert unmet({"g": [("m1", True, {PLACES[0]}), ("m2", False, {PLACES[1]})]}, PLACES)

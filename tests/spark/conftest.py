@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from ottla.spark import session
 from ottla.spark.crash_points import VARIABLE
@@ -21,6 +22,8 @@ from tests.oracle.apache_kafka import ApacheKafka, KafkaTools
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 _numbers = itertools.count()
 
@@ -70,6 +73,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
             yield node
     else:
         raise pytest.UsageError(f"OTTLA_SPARK_TARGET is {target!r}, neither `ottla` nor `apache`")
+
+
+def despite_slow_workers(run: Callable[[], T], tries: int = 5) -> T:
+    """Spark gives the process that plans a stream ten seconds to start, which a busy machine may not have: then it is
+    tried again. Anything else that goes wrong is the test's affair."""
+    for _ in range(tries - 1):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+    return run()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
-from tests.spark.conftest import Broker, NewTopic
+from tests.spark.conftest import Broker, NewTopic, despite_slow_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,8 +116,12 @@ def test_an_empty_topic_is_an_empty_dataframe(batch: Callable[..., DataFrame], n
     assert batch().count() == 0
 
 
-def available_now(frame: DataFrame, checkpoint: Path, seen: list[list[int]]) -> StreamingQuery:
+def available_now(frame: DataFrame, checkpoint: Path, seen: list[list[int]]) -> None:
     """Runs until everything is read; each micro-batch with rows is added to `seen`."""
+    despite_slow_workers(lambda: run_now(frame, checkpoint, seen))
+
+
+def run_now(frame: DataFrame, checkpoint: Path, seen: list[list[int]]) -> None:
 
     def keep(rows: DataFrame, number: int) -> None:
         found = numbers(rows)
@@ -131,7 +135,6 @@ def available_now(frame: DataFrame, checkpoint: Path, seen: list[list[int]]) -> 
         .start()
     )
     assert query.awaitTermination(TIMEOUT_S)
-    return query
 
 
 def test_available_now_reads_in_steps_resumes_and_shows_its_lag(
@@ -161,15 +164,18 @@ def test_a_stream_follows_its_topic(
     new_topic: NewTopic,
     write: Callable[..., None],
     spark: SparkSession,
-    tmp_path: Path,
 ) -> None:
     new_topic()
     write(1)
-    query = (
-        stream().writeStream.format("memory").queryName("followed").option("checkpointLocation", str(tmp_path)).start()
-    )
-    try:
+    writing = stream().writeStream.format("memory").queryName("followed")
+
+    def begin() -> StreamingQuery:
+        query = writing.start()
         query.processAllAvailable()
+        return query
+
+    query = despite_slow_workers(begin)
+    try:
         write(2, 3)
         query.processAllAvailable()
         assert numbers(spark.table("followed")) == [1, 2, 3]

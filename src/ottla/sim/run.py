@@ -175,8 +175,8 @@ class Simulation:
         self._until(self._come_to_life(core), PATIENCE_S, f"{_names(core)} work after they were healed")
         self.workload.stop()
         self._until(settle(self), PATIENCE_S, f"{_names(core)} answer every client after they were healed")
-        self._until(read_all(self), PATIENCE_S, f"everything can be read from {_names(core)}")
         self._until(self._come_to_rest(core), PATIENCE_S, f"{_names(core)} forget clients that are gone")
+        self._until(read_all(self), PATIENCE_S, f"everything can be read from {_names(core)}")
         self.inspection.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()

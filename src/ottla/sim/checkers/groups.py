@@ -67,6 +67,8 @@ class GroupChecker:
         """The names of the commits that were in force at some time."""
         self.expired: set[str] = set()
         """Groups of which offsets were taken back."""
+        self._expired_at: dict[tuple[str, int], float] = {}
+        """(group, partition) → when."""
         self._told: dict[tuple[str, str, int], set[frozenset[int]]] = {}
         """(group, member, epoch) → what it has had in that epoch."""
         self._generations: dict[str, int] = {}
@@ -147,6 +149,7 @@ class GroupChecker:
         if group is not None and group.is_subscribed_to(place[1]):
             raise Violation("C12", f"the offset of {place} expired, and the group is subscribed to the topic")
         self.expired.add(place[0])
+        self._expired_at[place[0], place[2]] = self._cluster.scheduler.now
         shadow.offsets.pop(place, None)
 
     def _on_marker(self, shadow: GroupShadow, producer_id: int, commit: bool) -> None:
@@ -343,8 +346,11 @@ class GroupChecker:
 
     def at_end(self) -> None:
         """C8 and C14 of what a fresh client was told; D22 of what transactions committed."""
+        asked = {look.group_id: look.invoked for look in self._history.looks}
         for group_id, answered in self._history.final_offsets.items():
             for partition, (offset, name) in answered.items():
+                if self._expired_at.get((group_id, partition), -1.0) >= asked[group_id]:
+                    continue  # It was still there when it was asked for.
                 entries = [
                     entry
                     for shadow in self.shadows.values()
