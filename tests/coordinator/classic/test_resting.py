@@ -90,3 +90,18 @@ def test_who_is_refused_by_a_group_at_rest_does_not_wake_it() -> None:
     bench.leave((a_member(bench), None))
     assert answer(bench, bench.join("b", protocols=())).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert not is_kept(bench)
+
+
+def test_a_group_whose_last_generations_were_not_written_keeps_counting_them() -> None:
+    bench = Bench(settings(0))
+    bench.leave((a_member(bench), None))
+    assert state(bench) == (GroupState.EMPTY, 2)
+    bench.held = True
+    member_id = answer(bench, bench.join("a")).member_id
+    bench.join("a", member_id)
+    bench.pass_time(0)
+    bench.leave((member_id, None))
+    assert state(bench) == (GroupState.EMPTY, 4)
+    bench.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert is_kept(bench)
+    assert state(bench) == (GroupState.EMPTY, 4)

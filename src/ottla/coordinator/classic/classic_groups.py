@@ -624,11 +624,14 @@ class ClassicGroups:
                 self._maybe_rest(group.group_id)
 
     def _maybe_rest(self, group_id: str) -> None:
-        """Keep the group no longer, if its record says everything of it. Not before that is committed: a group that
-        came back from an older record would have members that nobody watches."""
+        """Keep the group no longer, if its record says everything of it. Not before that is committed, nor if it could
+        not be written: a group that came back from an older record would have members that nobody watches, or give out
+        a generation again."""
         group = self._live.get(group_id)
         stored = self._stored.get(group_id)
-        if group is None or stored is None or not group.is_at_rest or stored.members:
+        if group is None or stored is None or not group.is_at_rest:
+            return
+        if stored.members or stored.generation != group.generation:
             return
         if self._stored.committed(group_id) is stored:
             del self._live[group_id]
