@@ -59,6 +59,8 @@ class QuorumChecker:
         self._ends: dict[int, int] = {}
         """Machine → where its metadata log ends, on the disk if it is down."""
         self._high_watermark = -1
+        self._committed_epoch = -1
+        """Of the newest leader that has committed anything."""
         """The highest that any leader had."""
         self._voter_sets: dict[int, tuple[int, ...]] = {}
         self.elections = 0
@@ -173,11 +175,14 @@ class QuorumChecker:
         if not isinstance(role, Leader) or role.high_watermark is None:
             return
         now = role.high_watermark
-        if now < self._high_watermark:
-            raise Violation(
-                "B7", f"{machine.name} leads with high watermark {now}; {self._high_watermark} was committed"
-            )
-        self._high_watermark = now
+        # One that was deposed and does not know it may still hear, late, how far the others were in its own epoch.
+        if role.epoch >= self._committed_epoch:
+            if now < self._high_watermark:
+                raise Violation(
+                    "B7", f"{machine.name} leads with high watermark {now}; {self._high_watermark} was committed"
+                )
+            self._committed_epoch = role.epoch
+        self._high_watermark = max(now, self._high_watermark)
         if now <= role.epoch_start_offset:
             raise Violation(
                 "B8", f"{machine.name} has committed up to {now}, and its epoch began at {role.epoch_start_offset}"
