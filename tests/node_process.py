@@ -34,6 +34,10 @@ class NodeProcess:
     def log(self) -> str:
         return self._log.read_text()
 
+    def complaints(self) -> list[str]:
+        """What it says on standard error, but for where its registry is."""
+        return [line for line in self.log().splitlines() if not line.startswith("schemas: ")]
+
     def kill(self) -> None:
         self.process.kill()
         self.wait()

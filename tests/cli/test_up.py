@@ -72,7 +72,7 @@ def test_its_coordinators_are_those_of_a_node_alone(tmp_path: Path) -> None:
 def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     node = start_node(tmp_path)
     assert node.stop(number) == 0
-    assert node.log() == ""
+    assert node.complaints() == []
     assert (tmp_path / "data" / "node-1" / ".kafka_cleanshutdown").exists()
 
 

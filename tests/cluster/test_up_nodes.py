@@ -108,6 +108,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def complaints(running: Up) -> list[str]:
+    """What it says on standard error, but for where its registries are."""
+    return [line for line in running.log.read_text().splitlines() if not line.startswith("schemas: ")]
+
+
 def test_one_command_one_line_three_nodes(tmp_path: Path) -> None:
     with up(tmp_path) as (running, bootstrap):
         assert len(set(bootstrap.split(","))) == 3
@@ -116,7 +121,7 @@ def test_one_command_one_line_three_nodes(tmp_path: Path) -> None:
         assert all(is_alive(pid) for pid in pids)
         assert running.stop(signal.SIGINT) == 0
         assert not any(is_alive(pid) for pid in pids)
-        assert running.log.read_text() == ""
+        assert complaints(running) == []
 
 
 @pytest.mark.slow
@@ -126,9 +131,9 @@ def test_a_killed_node_is_one_sentence_and_the_others_go_on(tmp_path: Path) -> N
         os.kill(running.pid_of(2), signal.SIGKILL)
         produce(bootstrap, b"after")
         deadline = time.monotonic() + 60
-        while not running.log.read_text() and time.monotonic() < deadline:
+        while not complaints(running) and time.monotonic() < deadline:
             time.sleep(0.02)
-        lines = running.log.read_text().splitlines()
+        lines = complaints(running)
         assert len(lines) == 1
         assert "node 2 was killed by SIGKILL. The others go on" in lines[0]
         assert f"ottla node {running.data}/node-2.properties" in lines[0]
