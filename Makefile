@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# Tests wait for processes as often as they compute, so one more of them than cores.
+TESTERS ?= 3
 # Tests start hundreds of nodes: whatever this shell says of bytecode, each module is compiled once, and not for each.
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 # A worker that has nothing left takes over some of what another has still to do.
-PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/pytest -q -n $(TESTERS) --dist worksteal
 # What the compiled functions could change: run a second time without them.
 USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests/seams tests/clients \
 	$(addprefix tests/log/test_,append_and_read.py cleaner.py following.py producers.py recovery.py transactions_model.py) \
