@@ -141,7 +141,7 @@ def test_a_pipeline_that_is_killed_and_stopped(node: NodeProcess, new_topic: New
     table = IcebergTable(tmp_path / "lake" / "orders", None)
     home = Home(tmp_path / "ottla-pipelines" / "orders")
     for step, batch in (("table-staged", -1), ("table-committed", 0)):
-        with start(f"{step}@{tmp_path / step}!") as crashed:
+        with start(f"{step}!") as crashed:
             assert crashed.wait(PATIENCE_S) < 0
         assert table.last_batch("orders") == batch
         assert home.read_status().state is State.KILLED
