@@ -6,6 +6,7 @@ micro-batch finds its connections open. Driven by the readers (`source`, `stream
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -34,6 +35,7 @@ def shared_client(settings: ClientSettings) -> BlockingClient:
     key = (os.getpid(), settings)
     if key not in _clients:
         _clients[key] = BlockingClient(settings)
+        atexit.register(_clients[key].close)
     return _clients[key]
 
 

@@ -147,15 +147,14 @@ def test_a_pipeline_that_is_killed_and_stopped(node: NodeProcess, new_topic: New
         assert home.read_status().state is State.KILLED
     produce(node, topic, range(50, 80))
     with start(None) as running:
-        try:
-            deadline = time.monotonic() + PATIENCE_S
-            while table.last_batch("orders") < 1 and running.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.2)
-            stopped = subprocess.run(
-                [*command, "stop", "orders"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
-            )
-        finally:
-            running.terminate()
+        deadline = time.monotonic() + PATIENCE_S
+        while table.last_batch("orders") < 1 and running.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        stopped = subprocess.run(
+            [*command, "stop", "orders"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        if stopped.returncode:
+            running.kill()
         assert running.wait(PATIENCE_S) == 0, running.stderr.read() if running.stderr else ""
     assert stopped.returncode == 0, stopped.stderr
     assert home.read_status().state is State.STOPPED

@@ -104,7 +104,8 @@ class Filler:
             raise PipelineError(
                 f"The rows have no column {partitioning.column} to partition the table by: name another, or none."
             )
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        # A column that is never null today may be missing tomorrow.
+        schema = to_arrow_schema(frame.schema.toNullable(), timezone="UTC")
         staged = stage(
             frame,
             self.table.directory,
