@@ -47,11 +47,13 @@ SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SS
 
 def listen_options(config: NodeConfig) -> ListenOptions:
     """Kafka's defaults are for an acceptor with a thread of its own. One loop that also serves needs a longer backlog,
-    or a burst of peers waits a second for its next try; and buffers that the system tunes move a third more."""
+    or a burst of peers waits a second for its next try; and buffers that the system tunes, or our own for what is
+    sent, move a third more."""
     ours = ListenOptions()
+    sends_as_told = "socket.send.buffer.bytes" in config.properties
     return ListenOptions(
         backlog=config.int_where_set("socket.listen.backlog.size", ours.backlog),
-        send_buffer_bytes=config.int_where_set("socket.send.buffer.bytes", ours.send_buffer_bytes),
+        send_buffer_bytes=config.get_int("socket.send.buffer.bytes") if sends_as_told else ours.send_buffer_bytes,
         receive_buffer_bytes=config.int_where_set("socket.receive.buffer.bytes", ours.receive_buffer_bytes),
     )
 

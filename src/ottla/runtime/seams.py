@@ -178,11 +178,12 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenOptions:
-    """How the sockets of a listener are made; 0 or less leaves a buffer to the operating system, which tunes it."""
+    """How the sockets of a listener are made; 0 or less leaves a buffer to the operating system, which tunes it, and
+    None to whoever makes the sockets."""
 
     backlog: int = 1024
     """Peers that may wait to be accepted."""
-    send_buffer_bytes: int = -1
+    send_buffer_bytes: int | None = None
     receive_buffer_bytes: int = -1
 
 

@@ -53,7 +53,8 @@ ROWS = (
     K("max.request.partition.size.limit", INT, "2000",
       "The most partitions that one DescribeTopicPartitions answer holds.", rule=Range(1)),
     K("socket.send.buffer.bytes", INT, "102400",
-      "Size of a connection's send buffer; -1, or no entry, leaves it to the operating system, which tunes it.",
+      "Size of a connection's send buffer; -1 leaves it to the operating system, which tunes it; with no entry it is "
+      "1 MiB where the system allows that.",
       importance=HIGH),
     K("socket.receive.buffer.bytes", INT, "102400",
       "Size of a connection's receive buffer; -1, or no entry, leaves it to the operating system, which tunes it.",
