@@ -340,12 +340,16 @@ def test_when_the_dead_return_one_topic_is_whole_and_the_other_agrees_on_its_los
 ) -> None:
     """Waiting was safe: every record is there. Where the unclean leader went on, the one that had more gives it up, and
     all replicas hold the same."""
+    eventually(lambda: whole.leader_of(stranded.serving.name) == stranded.out_of_date or None, "an unclean election")
+    served = values_at(whole, stranded.serving)
+    assert served[: len(stranded.shared)] == stranded.shared
+    assert write(whole, stranded.serving, b"newer") == len(served)
     whole.restart(stranded.up_to_date)
     both = [stranded.up_to_date, stranded.out_of_date]
     for topic in (stranded.waiting, stranded.serving):
         whole.wait_in_sync(topic.name, both)
     assert values_at(whole, stranded.waiting) == stranded.shared + stranded.alone
-    assert values_at(whole, stranded.serving) == [*stranded.shared, b"new"]
+    assert values_at(whole, stranded.serving) == [*served, b"newer"]
     for topic in (stranded.waiting, stranded.serving):
         copies = [whole.data[each] / f"{topic.name}-0" / f"{0:020d}.log" for each in both]
         assert copies[0].read_bytes() == copies[1].read_bytes()
