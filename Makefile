@@ -51,9 +51,13 @@ layers: $(READY)
 fast: $(READY)
 	@$(PYTEST) -m "not slow and not long and not oracle and not spark"
 
+# Whoever fails beside others is asked once more alone, and is to be mended even if that goes well: the first answer is
+# in the output. Only tests that failed have this second chance, not a run that broke.
+AGAIN = || { [ $$? -eq 1 ] && echo "once more, alone:" && $(BIN)/pytest -q --last-failed --last-failed-no-failures none
+
 test: $(READY) lint types layers
-	@$(PYTEST) -m "not oracle and not long and not spark"
-	@$(BIN)/pytest -q -m "spark and not oracle and not long"
+	@$(PYTEST) -m "not oracle and not long and not spark" $(AGAIN) -m "not oracle and not long and not spark"; }
+	@$(BIN)/pytest -q -m "spark and not oracle and not long" $(AGAIN) -m "spark and not oracle and not long"; }
 	@OTTLA_PURE=1 $(PYTEST) -m "not oracle and not slow and not long" $(USES_NATIVE)
 	@$(BIN)/ottla sim --seeds 0-69 --mode safety --jobs $(WORKERS)
 	@$(BIN)/ottla sim --seeds 0-39 --mode liveness --jobs $(WORKERS)
@@ -73,7 +77,7 @@ sim: $(READY)
 
 # Apache Kafka itself as the judge: its tools drive our node and read our files. Needs Java and Maven.
 oracle: $(READY)
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "oracle and not long"
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "oracle and not long" $(AGAIN) -m "oracle and not long"; }
 
 # Three real nodes under clients, killed and stopped: `make chaos CHAOS="--kills 50 --pauses 50 --java"`.
 chaos: $(READY)
