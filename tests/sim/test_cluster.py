@@ -63,6 +63,27 @@ def test_a_core_does_not_rest_on_a_process_that_nobody_has_registered() -> None:
         assert view.is_member(one)
 
 
+def test_where_nobody_knows_of_a_partition_no_core_is_chosen() -> None:
+    """All were down, and who is back has not read the metadata yet: any two of them would seem enough."""
+    with running() as simulation:
+        cluster = simulation.cluster
+        for machine in cluster.machines.values():
+            machine.crash()
+        cluster.machines[3].start()
+        assert view.every_place(cluster) == []
+        assert choose_core(cluster, view.every_place(cluster), 2, Random(0)) is None
+
+
+def test_the_last_look_is_at_the_core_alone() -> None:
+    with running() as simulation:
+        core = [simulation.cluster.machines[1], simulation.cluster.machines[2]]
+        simulation.heal(core)
+        final, outside = simulation.final.name, simulation.cluster.machines[3].name
+        assert simulation.fabric.link(final, outside).cut
+        assert simulation.fabric.link(outside, final).cut
+        assert not any(simulation.fabric.link(final, each.name).cut for each in core)
+
+
 def test_a_new_disk_has_none_of_the_faults_of_the_old_one() -> None:
     with running() as simulation:
         two = simulation.cluster.machines[2]

@@ -248,6 +248,10 @@ class Simulation:
         for machine in self.cluster.machines.values():
             if machine not in core:
                 self._break_for_good(machine, core)
+                # Cut off as it is, it may believe that it leads still, and show who asks it an end of long ago: the
+                # last look is at the core alone.
+                self.fabric.cut(self.final.name, machine.name)
+                self.fabric.cut(machine.name, self.final.name)
         for machine in core:
             volume = machine.volume
             volume.faults.read_errors = volume.faults.write_errors = volume.faults.sync_errors = 0.0

@@ -21,11 +21,14 @@ transaction may hold its readers back until it is aborted, and a little longer."
 
 
 def choose_core(cluster: Cluster, places: list[TopicPartition], min_isr: int, random: Random) -> list[Machine] | None:
-    """Some machines that are enough; none if even all of them are not, as nobody knows of a leader to be.
+    """Some machines that are enough; none if even all of them are not, as nobody knows of a leader to be, or of any
+    partition at all: those that run have only just begun.
 
     Each partition needs one that may be elected, and stays so: a process that has taken the place of one that died is
     in no set any more, though the metadata may not say so yet.
     """
+    if not places:
+        return None
     image = view.newest_image(cluster)
     voters = view.voters(cluster)
     machines = list(cluster.machines.values())
