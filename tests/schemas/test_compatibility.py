@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,8 +15,6 @@ from hypothesis import strategies as st
 from ottla.schemas.avro import InvalidSchema, parse
 from ottla.schemas.compatibility import PAIRS_MAX, Trouble, incompatibilities
 from ottla.schemas.kinds import Earlier, Level, SchemaText, SchemaType, judge
-
-fastavro = pytest.importorskip("fastavro")
 
 
 def record(*fields: object, **more: object) -> str:
