@@ -73,6 +73,7 @@ class Node:
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
         )
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
+        self._metrics_listener: Listener | None = None
         self._services: Services | None = None
         self._maintenance: LogMaintenance | None = None
         self._compaction: Compaction | None = None
@@ -124,6 +125,9 @@ class Node:
             self._compaction.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+            if self._metrics_listener is not None:
+                self._metrics_listener.start()
+                _log.info("metrics are served on http://%s:%d/metrics", *self._metrics_listener.address[:2])
             if self._config.broker_listeners:
                 services.spawn(prepare(services))
         except DiskError as error:
@@ -181,6 +185,10 @@ class Node:
                 ) from None
             self._listeners.append((listener, bound))
             services.connections.rates.watch(listener.name, bound, on_controller=listener.name in controllers)
+        if self._config["ottla.metrics.listener"]:
+            from ottla.broker.metrics_listener import listen
+
+            self._metrics_listener = await listen(services, self._runtime.network, options)
 
     def _open(self, listeners: Sequence[ListenerConfig]) -> None:
         for config, listener in self._listeners:
@@ -227,6 +235,7 @@ class Node:
             controller_endpoints=self._endpoints(config.advertised_controller_listeners),
         )
         self._control = services.control = control
+        services.metrics.measure(control)
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
         self._fetchers = services.fetchers = ReplicaFetchers(
@@ -369,6 +378,8 @@ class Node:
             await self._control.stop(hand_over=not self.all_stop)
         for _, listener in self._listeners:
             listener.close()
+        if self._metrics_listener is not None:
+            self._metrics_listener.close()
         if self._maintenance is not None:
             self._maintenance.stop()
         if self._markers is not None:

@@ -20,6 +20,7 @@ from ottla.broker.http_responder import HttpResponder
 from ottla.broker.image_watch import ImageWatch
 from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.known_commits import KnownCommits
+from ottla.broker.logger_levels import requests_are_traced
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.read_ahead import ReadAhead
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ottla.broker.control.control_plane import ControlPlane
     from ottla.broker.directory_moves import DirectoryMoves
     from ottla.broker.doors.doors import Doors
+    from ottla.broker.request_tracing import RequestTracing
     from ottla.broker.verification import TransactionVerification
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
     from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
@@ -87,6 +89,8 @@ class Services:
         self.quotas: ClientQuotas | None = None
         """What clients may use, while anybody is limited; None where nobody is."""
         self.client_quotas = ClientQuotas(self)
+        self.tracing: RequestTracing | None = None
+        """Tells of every request, while somebody wants that; None as a rule."""
         self.audit = AuditLog(runtime.clock)
         self.image_watch = ImageWatch(timers)
         self.known_commits = KnownCommits()
@@ -176,6 +180,15 @@ class Services:
         self.logs.cordoned = config.cordoned_log_dirs
         self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
         self.logs.set_transaction_verification(config.get_bool("transaction.partition.verification.enable"))
+
+    def on_logger_levels(self) -> None:
+        """Levels of loggers were set."""
+        if not requests_are_traced():
+            self.tracing = None
+        elif self.tracing is None:
+            from ottla.broker.request_tracing import RequestTracing
+
+            self.tracing = RequestTracing(self.clock)
 
     async def drain(self) -> None:
         """Wait for what was spawned, but not for ever: nobody may keep a node from stopping."""
