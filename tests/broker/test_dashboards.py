@@ -27,12 +27,16 @@ METRIC = re.compile(r"\b(?:kafka|process)_[a-z0-9_]+")
 RULE = re.compile(r"\bottla:[a-z_]+")
 
 SILENT = {
+    "kafka_cluster_partition_followerlag",
+    "kafka_cluster_partition_insyncreplicascount",
     "kafka_log_logflushstats_logflushrateandtimems",
     "kafka_network_requestmetrics_errors",
     "kafka_server_brokertopicmetrics_bytesrejected",
     "kafka_server_brokertopicmetrics_failedfetchrequests",
+    "kafka_server_fetcherlagmetrics_consumerlag",
+    "kafka_server_transaction_coordinator_metrics_transactional_id_count",
 }
-"""Rows that have nothing to tell of a node on which nothing of the kind has happened."""
+"""Rows that have nothing to tell of a node by itself, on which nothing of the kind has happened."""
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from ottla.runtime.system import free_ports
 from ottla.wire.messages import describe_configs_request, incremental_alter_configs_request
 from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse
 from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from tests.broker.test_metrics_endpoint import batch_of, create_topic, fetch, fetch_page, produce
+from tests.broker.test_metrics_endpoint import batch_of, create_topic, eventually, fetch, fetch_page, produce
 from tests.node_process import NodeProcess, running_node
 from tests.wire_client import WireClient
 
@@ -49,7 +49,10 @@ def until(found: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def test_requests_are_told_of_while_the_logger_says_so(tmp_path: Path) -> None:
-    with running_node(tmp_path, "--log-format", "json") as node, WireClient(node.address, client_id="tr\nace") as client:
+    with (
+        running_node(tmp_path, "--log-format", "json") as node,
+        WireClient(node.address, client_id="tr\nace") as client,
+    ):
         create_topic(client, "orders")
         assert level(client) == "WARN"
         assert traces(node) == []
@@ -97,4 +100,4 @@ def test_metrics_have_a_port_of_their_own_where_that_is_wanted(tmp_path: Path) -
         with WireClient(("127.0.0.1", port)) as client:
             client.send_raw(b"\0\0\0\x0a\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff")
             assert client.is_hung_up()
-        assert 'kafka_network_socketserver_malformedrequests_total{listener="METRICS"} 1' in fetch_page(node.address)
+        eventually(node.address, 'kafka_network_socketserver_malformedrequests_total{listener="METRICS"}', 1)

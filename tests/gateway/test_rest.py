@@ -51,8 +51,8 @@ def ask(
 @pytest.fixture
 def topic(served: Served) -> str:
     name = f"rest-{next(_numbers)}"
-    made = AdminClient({"bootstrap.servers": served.node.bootstrap}).create_topics([NewTopic(name, 2)])
-    made[name].result(60)
+    admin = AdminClient({"bootstrap.servers": served.node.bootstrap})
+    admin.create_topics([NewTopic(name, 2)])[name].result(60)
     return name
 
 
@@ -251,7 +251,9 @@ def test_the_cluster_and_its_topics_are_listed(served: Served, topic: str) -> No
     path = f"/v3/clusters/{cluster['cluster_id']}"
     assert ask(served, "GET", path).json == cluster
     assert ask(served, "GET", "/v3/clusters/another").status == 404
-    topics = {each["topic_name"]: each["partitions_count"] for each in ask(served, "GET", f"{path}/topics").json["data"]}
+    topics = {
+        each["topic_name"]: each["partitions_count"] for each in ask(served, "GET", f"{path}/topics").json["data"]
+    }
     assert topics[topic] == 2
     assert ask(served, "GET", f"{path}/topics/{topic}").json["partitions_count"] == 2
     assert ask(served, "GET", f"{path}/topics/no-such").json["error_code"] == 40403
@@ -285,9 +287,9 @@ def test_the_cluster_and_its_topics_are_listed(served: Served, topic: str) -> No
     ],
 )
 def test_what_strangers_send_is_refused(
-    served: Served, topic: str, method: str, path: str, headers: dict[str, str], body: bytes, status: int
+    served: Served, method: str, path: str, headers: dict[str, str], body: bytes, status: int
 ) -> None:
-    reply = ask(served, method, path.replace("T", topic), body or None, headers, raw=True)
+    reply = ask(served, method, path.replace("T", "nobody-made-it"), body or None, headers, raw=True)
     assert reply.status == status, reply.body
     assert "error_code" in reply.json
     assert reply.headers["x-content-type-options"] == "nosniff"

@@ -113,7 +113,9 @@ def test_what_is_no_record_is_refused(unfit: Any) -> None:
 @given(
     st.one_of(st.none(), st.binary(max_size=50)),
     st.one_of(st.none(), st.binary(max_size=50)),
-    st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.binary(max_size=5)), max_size=3),
+    st.lists(
+        st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.binary(max_size=5)), max_size=3
+    ),
     st.sampled_from([Shape.AUTO, Shape.BINARY]),
 )
 def test_what_is_shown_can_be_written_again(

@@ -189,16 +189,7 @@ class Dispatcher:
             raise CloseConnection(f"version {version} of {api.name} is not served")
         head = read_request_header(frame)
         request, _ = served.request.read(frame, head.body_position, version, ELEMENTS_MAX)
-        context = Context(
-            self._services,
-            connection,
-            self._listener,
-            self._on_controller,
-            api_key,
-            version,
-            head.client_id,
-            connection.principal,
-        )
+        context = self.context(connection, api_key, version, head.client_id)
         meters = self._metrics.of(api_key, api.name)
         meters.requests.value += 1
         meters.bytes.value += len(frame)
@@ -217,6 +208,18 @@ class Dispatcher:
         timed = self._metrics.timed(meters, began_s, deferred)
         self._services.spawn(self._finish(connection, deferred, api, version, head.correlation_id, result))
         return timed
+
+    def context(self, connection: ClientConnection, api_key: int, version: int, client_id: str | None) -> Context:
+        return Context(
+            self._services,
+            connection,
+            self._listener,
+            self._on_controller,
+            api_key,
+            version,
+            client_id,
+            connection.principal,
+        )
 
     def _load(self, api_key: int) -> _Served:
         api = APIS.get(api_key)

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import cache
 
 from ottla.errors import ErrorCode
 from ottla.wire.message import Message
 
 _FIELD = "error_code"
 
+Places = tuple[bool, tuple[str, ...]]
+"""Does a message have a code of its own, and which of its lists hold messages that may?"""
+_known: dict[type[Message], Places] = {}
+
 
 def error_codes(response: Message) -> Iterator[int]:
     """All but NONE."""
-    own, nested = _places(type(response))
+    kind = type(response)
+    own, nested = _known.get(kind) or _places(kind)
     if own and (code := getattr(response, _FIELD)):
         yield code
     for name in nested:
@@ -32,9 +36,7 @@ def error_name(code: int) -> str:
         return str(code)
 
 
-@cache
-def _places(kind: type[Message]) -> tuple[bool, tuple[str, ...]]:
-    """Does a message of this class have a code of its own, and which of its lists hold messages that may?"""
+def _places(kind: type[Message]) -> Places:
     own = False
     nested: list[str] = []
     for line in kind.SCHEMA.split("\n"):
@@ -45,4 +47,5 @@ def _places(kind: type[Message]) -> tuple[bool, tuple[str, ...]]:
             element = getattr(sys.modules[kind.__module__], rest[0][2:], None)
             if element is not None and any(_places(element)):
                 nested.append(name)
-    return own, tuple(nested)
+    found = _known[kind] = own, tuple(nested)
+    return found

@@ -25,9 +25,7 @@ logging.getLogger(REQUESTS).setLevel(logging.WARNING)
 
 def logger_levels() -> dict[str, str]:
     """The level in force of each of our loggers, by name, the root's first."""
-    names = sorted(
-        name for name in logging.root.manager.loggerDict if name.split(".")[0] == PREFIX or name == REQUESTS
-    )
+    names = sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] == PREFIX or name == REQUESTS)
     levels = {ROOT: _name(logging.root.level)}
     levels.update((name, _name(logging.getLogger(name).getEffectiveLevel())) for name in names)
     return levels

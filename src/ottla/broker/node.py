@@ -174,7 +174,7 @@ class Node:
         controllers = {listener.name for listener in self._config.controller_listeners}
         options = listen_options(self._config)
         for listener in self._config.listeners:
-            dispatcher = Dispatcher(services, listener.name, on_controller=listener.name in controllers)
+            dispatcher = self._dispatcher(services, listener.name, on_controller=listener.name in controllers)
             network = self._runtime.network if services.doors is None else services.doors.network(listener)
             try:
                 bound = await network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept, options)
@@ -189,6 +189,13 @@ class Node:
             from ottla.broker.metrics_listener import listen
 
             self._metrics_listener = await listen(services, self._runtime.network, options)
+
+    def _dispatcher(self, services: Services, listener: str, *, on_controller: bool) -> Dispatcher:
+        if listener not in self._config.gateway_listeners:
+            return Dispatcher(services, listener, on_controller=on_controller)
+        from ottla.broker.gateway.dispatcher import GatewayDispatcher
+
+        return GatewayDispatcher(services, listener)
 
     def _open(self, listeners: Sequence[ListenerConfig]) -> None:
         for config, listener in self._listeners:
@@ -238,6 +245,7 @@ class Node:
         services.metrics.measure(control)
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
+        services.peers = peers
         self._fetchers = services.fetchers = ReplicaFetchers(
             services, peers, bytes_in=services.metrics.replication_bytes_in
         )

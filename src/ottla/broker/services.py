@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.broker.doors.doors import Doors
     from ottla.broker.request_tracing import RequestTracing
     from ottla.broker.verification import TransactionVerification
+    from ottla.client.network_peer import NetworkPeers
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
     from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
     from ottla.wire.messages.produce_response import ProduceResponse
@@ -138,6 +139,8 @@ class Services:
         """The way to the active controller, wherever it is."""
         self.moves: DirectoryMoves
         self.producer_ids: ProducerIds
+        self.peers: NetworkPeers
+        """How the brokers of the cluster are reached."""
         self.verification: TransactionVerification
         self.on_config()
         self.coordinator_topics = CoordinatorTopics(self)
@@ -332,7 +335,10 @@ class Services:
         ]
 
     def endpoints_of(self, brokers: Collection[int], listener: str) -> list[tuple[int, str, int, str | None]]:
-        """Id, address and rack of those of `brokers` that are alive and are served on `listener`."""
+        """Id, address and rack of those of `brokers` that are alive and are served on `listener`; of none if that is a
+        gateway, which stands for all of them."""
+        if listener in self.config.gateway_listeners:
+            return []
         return [
             (broker.broker_id, endpoint.host, endpoint.port, broker.rack)
             for broker in (self.image.alive_brokers() if brokers else ())

@@ -47,7 +47,8 @@ ROWS = (
 
     # Requests and connections.
     MetricRow("kafka_network_requestmetrics_requests", METER, "Requests, by API.", ("request",)),
-    MetricRow("kafka_network_requestmetrics_errors", METER, "Refusals in responses, by API and error code.", ("request", "error")),
+    MetricRow("kafka_network_requestmetrics_errors", METER, "Refusals in responses, by API and error code.",
+              ("request", "error")),
     MetricRow("kafka_network_requestmetrics_totaltimems", DURATION, "From a request's arrival to its answer, by API.",
               ("request",)),
     MetricRow("kafka_network_requestmetrics_localtimems", DURATION, "Time a request was worked on, by API.",

@@ -19,7 +19,16 @@ from ottla.gateway.registry.routes import Query
 from ottla.gateway.rest import openapi
 from ottla.gateway.rest.cluster import EARLIEST, LATEST, Lane, Place
 from ottla.gateway.rest.paths import match
-from ottla.gateway.rest.records import NewRecord, Part, Shape, documents, parse_record, parse_time, show_record, show_time
+from ottla.gateway.rest.records import (
+    NewRecord,
+    Part,
+    Shape,
+    documents,
+    parse_record,
+    parse_time,
+    show_record,
+    show_time,
+)
 from ottla.gateway.rest.tail import TAILS_MAX, Tail
 from ottla.runtime.offload import SystemOffload
 
@@ -174,8 +183,7 @@ class RestApi:
             raise Refusal(400, "The body has no record.")
         outcomes = await self._work(lambda lane: lane.produce(topic, records))
         lines = [
-            _produced(cluster_id, topic, record, outcome)
-            for record, outcome in zip(records, outcomes, strict=True)
+            _produced(cluster_id, topic, record, outcome) for record, outcome in zip(records, outcomes, strict=True)
         ]
         if refused is not None:
             lines.append(_error(refused))
@@ -194,7 +202,8 @@ class RestApi:
         start, shape = parse_start(query.text("from", "beginning")), _shape(query)
 
         def read(lane: Lane) -> tuple[list[dict[str, Any]], int]:
-            lane.topic(topic)
+            if partition not in lane.topic(topic).partitions:
+                raise Refusal(_MISSING, f"The topic {topic} has no partition {partition}.")
             offset = start.offsets(lane, topic, [partition])[partition]
             found = lane.read(topic, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms)
             shown = found.records[:count]

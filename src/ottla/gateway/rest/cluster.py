@@ -1,8 +1,8 @@
-"""What HTTP asks of the cluster, over the blocking client: a `Lane` is for one thread at a time, and writes idempotently.
+"""What HTTP asks of the cluster, over the blocking client: a `Lane` is for one thread at a time.
 
-A lane has a producer id of its own. A batch that is sent again after a broken connection has the sequence numbers that
-it had, so that the leader takes it once; after an answer that leaves this open the lane begins anew with another id.
-What goes wrong is a `KafkaError`.
+A lane writes idempotently, with a producer id of its own. A batch that is sent again after a broken connection has the
+sequence numbers that it had, so that the leader takes it once; after an answer that leaves this open the lane begins
+anew with another id. What goes wrong is a `KafkaError`.
 """
 
 from __future__ import annotations
@@ -79,9 +79,11 @@ class Lane:
         return self._client.persist(self._client.topics)
 
     def topic(self, name: str) -> TopicInfo:
-        """As it is now."""
-        self._client.forget(name)
-        return self._client.persist(lambda: self._client.topic(name))
+        """As it is now. One that does not exist is not waited for."""
+        found = self._client.persist(lambda: self._client.topics([name])).get(name)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name} does not exist.")
+        return found
 
     def offsets(self, topic: str, partitions: Sequence[int], when: int) -> dict[int, int]:
         """The first offset at or after a time, `EARLIEST` or `LATEST`, of each; the end if all records are older."""
@@ -159,7 +161,7 @@ class Lane:
 
     def produce(self, topic: str, records: Sequence[NewRecord]) -> list[Outcome]:
         """What became of each, in order. Raises `KafkaError` if the topic cannot be written to at all."""
-        count = len(self._client.persist(lambda: self._client.topic(topic)).partitions)
+        count = len(self.topic(topic).partitions)
         self._turn += 1
         chosen: dict[int, list[int]] = {}
         outcomes: list[Outcome] = [KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)] * len(records)

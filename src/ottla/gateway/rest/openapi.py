@@ -230,7 +230,8 @@ def document() -> dict[str, Any]:
 
 
 _STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "body{color:#222;background:#fff}"
     "code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f3f3f3;padding:.6rem;overflow:auto}"
     "table{border-collapse:collapse}td{padding:.15rem .8rem .15rem 0;vertical-align:top}b{color:#0a5}"
     "@media(prefers-color-scheme:dark){body{color:#ddd;background:#161616}pre{background:#222}}"
