@@ -1,4 +1,5 @@
-"""A few pages over HTTP on the node's own ports: `/metrics` for Prometheus, `/health/live` and `/health/ready`.
+"""A few pages over HTTP on the node's own ports: `/metrics` for Prometheus, `/health` (`/health/live`)
+and `/ready` (`/health/ready`).
 
 One port suffices because the two protocols cannot be mistaken for each other. A Kafka connection begins with the
 length of its first frame; `GET ` and the other methods, read as such, are lengths beyond 1 GiB, and the bytes that
@@ -98,12 +99,12 @@ class HttpResponder:
         match target.partition(b"?")[0]:
             case b"/metrics":
                 return Page(200, self._metrics(), CONTENT_TYPE)
-            case b"/health/live":
+            case b"/health/live" | b"/health":
                 return Page(200, "live\n") if self._is_live() else Page(503, "failed\n")
-            case b"/health/ready":
+            case b"/health/ready" | b"/ready":
                 return Page(200, "ready\n") if self._is_ready() else Page(503, "not ready\n")
             case _:
-                return Page(404, "There are /metrics, /health/live and /health/ready.\n")
+                return Page(404, "There are /metrics, /health and /ready.\n")
 
 
 def speaks_http(received: bytes) -> bool | None:

@@ -22,6 +22,22 @@ Settings = Annotated[
 LogLevel = Annotated[str, typer.Option(help="What to log to standard error: debug, info, warning or error.")]
 
 
+def _choose_log_format(name: str | None) -> None:
+    if name is not None:
+        from ottla.cli.settings import choose_log_format
+
+        choose_log_format(name)
+
+
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        callback=_choose_log_format,
+        help="How to log: text, or json; text on a terminal and json elsewhere if not given.",
+    ),
+]
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"ottla {__version__}")
@@ -52,6 +68,7 @@ def up(
     ] = None,
     settings: Settings = None,
     log_level: LogLevel = "warning",
+    log_format: LogFormat = None,
 ) -> None:
     """Serve Kafka here and now: one node, or a cluster of several, ready for any Kafka client."""
     from ottla.cli.up import run_up
@@ -74,6 +91,7 @@ def node(
     registry: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve schemas too.")] = "off",
     settings: Settings = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = None,
 ) -> None:
     """Run one node of a cluster on a machine of its own, with Kafka's keys and defaults."""
     from ottla.cli.node import run_node
@@ -90,6 +108,7 @@ def registry(
     ] = None,
     users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
     log_level: LogLevel = "warning",
+    log_format: LogFormat = None,
 ) -> None:
     """Serve a schema registry, with Confluent's API, beside any Kafka cluster."""
     from ottla.cli.registry import run_registry

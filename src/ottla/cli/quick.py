@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 _VALUED = {
-    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--set", "--log-level"},
-    "node": {"--registry", "--set", "--log-level"},
+    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--set", "--log-level", "--log-format"},
+    "node": {"--registry", "--set", "--log-level", "--log-format"},
 }
 _FLAGS = {"up": {"--ephemeral"}, "node": set[str]()}
 
@@ -58,6 +58,13 @@ def parse(arguments: list[str]) -> Parsed | None:
     return parsed
 
 
+def _choose_log_format(parsed: Parsed) -> None:
+    if "--log-format" in parsed.values:
+        from ottla.cli.settings import choose_log_format
+
+        choose_log_format(parsed.last("--log-format", ""))
+
+
 def find(arguments: list[str]) -> Callable[[], None] | None:
     """What to run for this command line, or none if it is for the full parser."""
     parsed = parse(arguments)
@@ -71,6 +78,7 @@ def find(arguments: list[str]) -> Callable[[], None] | None:
 def _up(parsed: Parsed) -> None:
     from ottla.cli.up import run_up
 
+    _choose_log_format(parsed)
     run_up(
         nodes=int(parsed.last("--nodes", "1")),
         port=int(parsed.last("--port", "9092")),
@@ -86,6 +94,7 @@ def _up(parsed: Parsed) -> None:
 def _node(parsed: Parsed) -> None:
     from ottla.cli.node import run_node
 
+    _choose_log_format(parsed)
     run_node(
         Path(parsed.arguments[0]),
         parsed.values.get("--set", []),
