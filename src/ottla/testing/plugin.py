@@ -1,0 +1,65 @@
+"""What pytest gets from Ottla: the fixtures `ottla` and `ottla_cluster`, and the mark `ottla` for their settings.
+
+Found by pytest through its entry point, so that this is loaded whenever pytest runs: it imports nothing but pytest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ottla.testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.testing.handles import Cluster, Node
+
+_MARK = "ottla"
+_HELP = (
+    "ottla(set={}, nodes=3): what the fixtures `ottla` and `ottla_cluster` start for a test: the settings of its "
+    "brokers, and how many nodes its cluster has"
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _HELP)
+
+
+@pytest.fixture(name="ottla")
+def ottla_fixture(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A node of its own for the test, over real sockets; `ottla.bootstrap` is for clients."""
+    settings, _ = _wanted(request)
+    with ottla.testing.node(settings) as node:
+        yield node
+        _show_logs(request, [node])
+
+
+@pytest.fixture(name="ottla_cluster")
+def ottla_cluster_fixture(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster of three nodes, or as many as the mark says, of its own for the test."""
+    settings, nodes = _wanted(request)
+    with ottla.testing.cluster(nodes, settings) as cluster:
+        yield cluster
+        _show_logs(request, list(cluster.nodes.values()))
+
+
+def _wanted(request: pytest.FixtureRequest) -> tuple[dict[str, object], int]:
+    """What the marks say: that of the test counts more than those of its class and of its module."""
+    settings: dict[str, object] = {}
+    nodes = 3
+    for mark in reversed(list(request.node.iter_markers(_MARK))):
+        unknown = set(mark.kwargs) - {"set", "nodes"}
+        if mark.args or unknown:
+            raise pytest.UsageError("@pytest.mark.ottla takes set={key: value} and nodes=number, and nothing else.")
+        settings |= mark.kwargs.get("set", {})
+        nodes = mark.kwargs.get("nodes", nodes)
+    return settings, nodes
+
+
+def _show_logs(request: pytest.FixtureRequest, nodes: list[Node]) -> None:
+    """Beside what the test printed, if it has failed."""
+    for node in nodes:
+        if said := node.log:
+            request.node.add_report_section("call", f"log of ottla's node {node.node_id}", said)
