@@ -1,8 +1,8 @@
 """The clocks of a node whose time a test can move.
 
 Only what grows old is moved: the wall clock, and the time that sessions, transactions and retention wait by
-(`Runtime.ageing`). Nodes go on to watch one another, and their connections, by the machine's time: a week that passes in
-a moment is no week of silence, and must not cost a broker its session or a follower its place in the ISR.
+(`Runtime.ageing`). Nodes go on to watch one another, and their connections, by the machine's time: a week that passes
+in a moment is no week of silence, and must not cost a broker its session or a follower its place in the ISR.
 """
 
 from __future__ import annotations

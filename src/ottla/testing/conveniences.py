@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -72,7 +73,9 @@ class Conveniences:
     def topics(self) -> dict[str, int]:
         """The names of all topics but Kafka's own, and how many partitions each has."""
         with self._client() as client:
-            return {topic.name: len(topic.partitions) for topic in self._metadata(client).topics if not topic.is_internal}  # type: ignore[misc]
+            return {
+                topic.name: len(topic.partitions) for topic in self._metadata(client).topics if not topic.is_internal
+            }  # type: ignore[misc]
 
     def produce(
         self,
@@ -203,8 +206,7 @@ class Conveniences:
         offset = client.persist(lambda: _list_offset(client, topic, partition, _EARLIEST, committed))
         end = client.persist(lambda: _list_offset(client, topic, partition, _LATEST, committed))
         while offset < end:
-            start = offset
-            data = client.persist(lambda: _fetch(client, topic, partition, start, committed))
+            data = client.persist(partial(_fetch, client, topic, partition, offset, committed))
             found, offset = _visible(data, offset)
             yield from (Record(topic, partition, *each) for each in found if each[0] < end)
 

@@ -7,6 +7,7 @@ alone is a cluster of one. Any thread may use them; calls block for as long as t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import timedelta
 
 from ottla.errors import ErrorCode
@@ -162,9 +163,10 @@ class Cluster(Conveniences):
 
     def close(self) -> None:
         """Nothing is left: no process, no port, no file."""
-        for node in self.nodes.values():
-            node._end()
-        self._layout.close()
+        with ExitStack() as ending:
+            ending.callback(self._layout.close)
+            for node in self.nodes.values():
+                ending.callback(node._end)
 
     def kill(self, node_id: int) -> None:
         """As a power cut would. The others notice within a few seconds."""

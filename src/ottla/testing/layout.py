@@ -161,9 +161,7 @@ class Layout:
                     f"{CONTROLLER}://{HOST}:{place.controller_port}",
                 )
             ),
-            "listener.security.protocol.map": ",".join(
-                f"{name}:PLAINTEXT" for name in (CLIENTS, INTERNAL, CONTROLLER)
-            ),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (CLIENTS, INTERNAL, CONTROLLER)),
             "inter.broker.listener.name": INTERNAL,
             "controller.listener.names": CONTROLLER,
             "controller.quorum.bootstrap.servers": ",".join(

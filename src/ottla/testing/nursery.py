@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 ORDER_BYTES_MAX = 1 << 18
 
@@ -80,7 +81,7 @@ class _Nursery:
 
 
 def _load_what_all_need() -> None:
-    """What a node loads while it starts."""
+    """What every node loads while it starts."""
     import uvloop  # noqa: F401
 
     import ottla.broker.api.on_controller
@@ -89,18 +90,29 @@ def _load_what_all_need() -> None:
     import ottla.broker.replication.fetchers
     import ottla.broker.verification
     import ottla.client.network_peer  # noqa: F401
+    from ottla.config import table
+
+    for scope in table.Scope:
+        table.keys(scope)
 
 
 def _what_some_need() -> Iterator[object]:
-    """Loads at each step what a node would load, or compile, when a client first asks for it."""
-    from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, load
+    """Loads at each step what a node would load, or compile, when it is first needed: by itself, then by clients."""
+    from ottla.broker import api as handlers
     from ottla.wire.apis import APIS
     from ottla.wire.decoding import compile_decoder
     from ottla.wire.encoding import compile_encoder
+    from ottla.wire.messages import message_class, message_names
 
-    for module in dict.fromkeys((*HANDLERS.values(), *CONTROLLER_HANDLERS.values())):
-        yield load(module)
-    apis = [APIS[key] for key in dict.fromkeys((*HANDLERS, *CONTROLLER_HANDLERS))]
+    for name in message_names():
+        if not name.endswith(("Request", "Response")):
+            stored = message_class(name)
+            for version in stored.VERSIONS:
+                yield compile_encoder(stored, version)
+                yield compile_decoder(stored, version)
+    for module in (*handlers.CONTROLLER_HANDLERS.values(), *handlers.HANDLERS.values()):
+        yield import_module(f"{handlers.__name__}.{module}")
+    apis = [APIS[key] for key in {**handlers.HANDLERS, **handlers.CONTROLLER_HANDLERS}]
     # Clients mostly speak the newest versions that they and we know: those come first.
     for older in range(max(api.last_version - api.first_version for api in apis) + 1):
         for api in apis:

@@ -1,7 +1,7 @@
 """The test process's side of the nursery and of the nodes that are forked from it.
 
-`start` asks the nursery for a node, and starts the nursery first if this process has none; it lives as long as the
-process. A `Child` is a node's process: orders go to it and come back answered (`node_process`). Any thread may use both.
+A `Child` is a node's process, which the nursery forks; orders go to it and come back answered (`node_process`). The
+nursery is started with the first of them and lives as long as this process does. Any thread may use all of it.
 """
 
 from __future__ import annotations
