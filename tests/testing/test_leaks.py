@@ -53,9 +53,7 @@ def test_a_hundred_nodes_leave_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert os.listdir(tmp_path) == []
 
 
-def test_a_cluster_leaves_nothing_whatever_became_of_its_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_leaves_nothing_whatever_became_of_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with ottla.testing.node():
         pass

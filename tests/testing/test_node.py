@@ -55,7 +55,9 @@ def test_records_are_put_in_and_looked_at() -> None:
         node.create_topic("t", partitions=3, config={"message.timestamp.type": "CreateTime", "flush.messages": 1})
         sent = [
             node.produce("t", "text", key="a key"),
-            node.produce("t", b"bytes", partition=2, headers=[("h", b"1"), ("n", None)], timestamp_ms=1_700_000_000_000),
+            node.produce(
+                "t", b"bytes", partition=2, headers=[("h", b"1"), ("n", None)], timestamp_ms=1_700_000_000_000
+            ),
             node.produce("t", None, partition=2),
         ]
         assert [record.offset for record in sent] == [0, 0, 1] if sent[0].partition != 2 else [0, 1, 2]

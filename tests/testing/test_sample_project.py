@@ -104,7 +104,10 @@ def test_with_a_value_that_is_wrong(ottla):
 
 def test_pytest_does_not_pay_for_the_plugin() -> None:
     """Loading it loads pytest and nothing of the node, nor of its clients."""
-    script = "import pytest, sys; before = set(sys.modules); import ottla.testing.plugin; print(*sorted(set(sys.modules) - before))"
+    script = (
+        "import pytest, sys; before = set(sys.modules); import ottla.testing.plugin; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
     run = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},

@@ -174,6 +174,19 @@ def _find_coordinator(request: Any, code: ErrorCode, version: int) -> Message:
 def _offset_fetch(request: Any, code: ErrorCode, version: int) -> Message:
     from ottla.wire.messages import offset_fetch_response as wire
 
+    if version < 2:
+        return wire.OffsetFetchResponse(
+            topics=[
+                wire.OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        wire.OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in request.topics or ()
+            ]
+        )
     if version < 8:
         return wire.OffsetFetchResponse(error_code=code)
     return wire.OffsetFetchResponse(
