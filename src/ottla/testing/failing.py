@@ -171,26 +171,57 @@ def _find_coordinator(request: Any, code: ErrorCode, version: int) -> Message:
     )
 
 
+_OF_PARTITIONS = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""What Kafka says of a partition whose offset is fetched, and never of the group as a whole."""
+
+
 def _offset_fetch(request: Any, code: ErrorCode, version: int) -> Message:
     from ottla.wire.messages import offset_fetch_response as wire
 
-    if version < 2:
+    by_partition = code in _OF_PARTITIONS
+    if version >= 8:
         return wire.OffsetFetchResponse(
-            topics=[
-                wire.OffsetFetchResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        wire.OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
-                        for index in topic.partition_indexes
+            groups=[
+                wire.OffsetFetchResponseGroup(
+                    group_id=group.group_id,
+                    error_code=0 if by_partition and group.topics else code,
+                    topics=[
+                        wire.OffsetFetchResponseTopics(
+                            name=topic.name,
+                            topic_id=topic.topic_id,
+                            partitions=[
+                                wire.OffsetFetchResponsePartitions(
+                                    partition_index=index, committed_offset=-1, error_code=code
+                                )
+                                for index in topic.partition_indexes
+                            ],
+                        )
+                        for topic in (group.topics or () if by_partition else ())
                     ],
                 )
-                for topic in request.topics or ()
+                for group in request.groups
             ]
         )
-    if version < 8:
+    if version >= 2 and not (by_partition and request.topics):
         return wire.OffsetFetchResponse(error_code=code)
     return wire.OffsetFetchResponse(
-        groups=[wire.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups]
+        topics=[
+            wire.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    wire.OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
     )
 
 
