@@ -34,10 +34,10 @@ def test_leaders_move_where_they_are_told(cluster: Cluster) -> None:
         assert cluster.leader_of("t") == node_id
         cluster.produce("t", f"led by {node_id}")
     assert values(cluster) == [b"led by 3", b"led by 1", b"led by 2", b"led by 2"]
-    cluster.create_topic("of one", replication_factor=1)
-    others = [node_id for node_id in cluster.nodes if node_id != cluster.leader_of("of one")]
-    with pytest.raises(ValueError, match="has no copy of of one-0"):
-        cluster.move_leader("of one", to=others[0])
+    cluster.create_topic("single", replication_factor=1)
+    others = [node_id for node_id in cluster.nodes if node_id != cluster.leader_of("single")]
+    with pytest.raises(ValueError, match="has no copy of single-0"):
+        cluster.move_leader("single", to=others[0])
     with pytest.raises(ValueError, match="There is no node 4"):
         cluster.move_leader("t", to=4)
 

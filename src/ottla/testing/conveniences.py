@@ -73,9 +73,8 @@ class Conveniences:
     def topics(self) -> dict[str, int]:
         """The names of all topics but Kafka's own, and how many partitions each has."""
         with self._client() as client:
-            return {
-                topic.name: len(topic.partitions) for topic in self._metadata(client).topics if not topic.is_internal
-            }  # type: ignore[misc]
+            topics = self._metadata(client).topics
+            return {topic.name: len(topic.partitions) for topic in topics if topic.name and not topic.is_internal}
 
     def produce(
         self,

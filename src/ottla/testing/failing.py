@@ -41,7 +41,8 @@ def failed(services: Services, listener: str, api: Api, request: Any, code: Erro
         services.tell_new_leaders(response, listener)
     if api.name == "Fetch" and (not response.responses or request.session_epoch > 0):
         # A request of a session (KIP-227) need not name what it asks for.
-        return api.response(error_code=code)
+        response = api.response()
+        response.error_code = code
     found: Message = response
     return found
 

@@ -90,10 +90,11 @@ def _load_what_all_need() -> None:
     import ottla.broker.replication.fetchers
     import ottla.broker.verification
     import ottla.client.network_peer  # noqa: F401
-    from ottla.config import table
+    from ottla.config.key import Scope
+    from ottla.config.table import keys
 
-    for scope in table.Scope:
-        table.keys(scope)
+    for scope in Scope:
+        keys(scope)
 
 
 def _what_some_need() -> Iterator[object]:

@@ -12,7 +12,8 @@ import pytest
 import ottla.testing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+    from typing import Any
 
     from ottla.testing.handles import Cluster, Node
 
@@ -21,6 +22,8 @@ _HELP = (
     "ottla(set={}, nodes=3): what the fixtures `ottla` and `ottla_cluster` start for a test: the settings of its "
     "brokers, and how many nodes its cluster has"
 )
+_NODES = pytest.StashKey[list["Node"]]()
+"""What a test was given."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,8 +35,8 @@ def ottla_fixture(request: pytest.FixtureRequest) -> Iterator[Node]:
     """A node of its own for the test, over real sockets; `ottla.bootstrap` is for clients."""
     settings, _ = _wanted(request)
     with ottla.testing.node(settings) as node:
+        request.node.stash[_NODES] = [node]
         yield node
-        _show_logs(request, [node])
 
 
 @pytest.fixture(name="ottla_cluster")
@@ -41,8 +44,8 @@ def ottla_cluster_fixture(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of three nodes, or as many as the mark says, of its own for the test."""
     settings, nodes = _wanted(request)
     with ottla.testing.cluster(nodes, settings) as cluster:
+        request.node.stash[_NODES] = list(cluster.nodes.values())
         yield cluster
-        _show_logs(request, list(cluster.nodes.values()))
 
 
 def _wanted(request: pytest.FixtureRequest) -> tuple[dict[str, object], int]:
@@ -58,8 +61,11 @@ def _wanted(request: pytest.FixtureRequest) -> tuple[dict[str, object], int]:
     return settings, nodes
 
 
-def _show_logs(request: pytest.FixtureRequest, nodes: list[Node]) -> None:
-    """Beside what the test printed, if it has failed."""
-    for node in nodes:
-        if said := node.log:
-            request.node.add_report_section("call", f"log of ottla's node {node.node_id}", said)
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Shows what the nodes have logged beside what the test printed, if it failed."""
+    report: pytest.TestReport = (yield).get_result()
+    if report.failed:
+        for node in item.stash.get(_NODES, []):
+            if said := node.log:
+                report.sections.append((f"log of ottla's node {node.node_id}", said))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,7 +46,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(ottla: Node) -> Iterator[Shop]:
+def shop(ottla: Node) -> Shop:
     ottla.create_topic("orders", partitions=3)
     return Shop(ottla.bootstrap)
 
