@@ -20,7 +20,7 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test spark long sim oracle chaos bench bench-cluster bench-groups bench-compaction bench-hostile fuzz run messages clean
+.PHONY: check setup format lint types layers fast test spark long sim oracle chaos bench bench-cluster bench-groups bench-compaction bench-embedding bench-hostile fuzz run messages clean
 
 check: format lint types layers fast
 
@@ -95,6 +95,10 @@ bench-groups: $(READY)
 # What a producer feels while its node compacts 1 GiB.
 bench-compaction: $(READY)
 	@$(BIN)/python -m benchmarks.compaction --check
+
+# What a node costs a test that wants one of its own.
+bench-embedding: $(READY)
+	@$(BIN)/python -m benchmarks.embedding --check
 
 # A million hostile requests, ten thousand connections, and what a well-behaved client feels meanwhile.
 bench-hostile: $(READY)

@@ -61,10 +61,15 @@ def listen_options(config: NodeConfig) -> ListenOptions:
 class Node:
     """States: new → starting → serving → stopping → stopped. `start` and `stop` are called once each."""
 
-    def __init__(self, config: NodeConfig, runtime: Runtime) -> None:
+    def __init__(
+        self, config: NodeConfig, runtime: Runtime, dispatcher: Callable[..., Dispatcher] = Dispatcher
+    ) -> None:
+        """`dispatcher` makes what answers on a listener; a test's own may answer in another way."""
         self._config = config
         self._runtime = runtime
+        self._dispatcher = dispatcher
         self._timers = TimerWheel(runtime.clock)
+        self._ageing = self._timers if runtime.ageing is None else TimerWheel(runtime.ageing)
         self._logs = LogManager(
             runtime.disk,
             config.log_dirs,
@@ -110,7 +115,9 @@ class Node:
         try:
             self._logs.lock()
             identity = self._read_identity()
-            services = Services(identity.cluster_id, self._config, self._runtime, self._timers, self._logs)
+            services = Services(
+                identity.cluster_id, self._config, self._runtime, self._timers, self._ageing, self._logs
+            )
             self._services = services
             services.stop_node = self._fail
             failures = LogDirFailures(services, self._config.metadata_log_dir, self._fail)
@@ -376,6 +383,12 @@ class Node:
         if isinstance(error, BaseException) and self._services is not None:
             self._services.on_bug(error)
 
+    async def on_clock_moved(self) -> None:
+        """`Runtime.ageing` was set ahead. Returns when the upkeep of logs that is due by it has been done."""
+        self._ageing.on_clock_moved()
+        if self._maintenance is not None:
+            await self._maintenance.settled()
+
     # Stopping.
 
     async def stop(self) -> None:
@@ -408,3 +421,4 @@ class Node:
         now_ms = self._runtime.clock.wall_ms()
         await self._runtime.offload.run(lambda: self._logs.close(now_ms, broker_epoch))
         self._timers.close()
+        self._ageing.close()

@@ -72,7 +72,13 @@ class Services:
     """One instance a node. The node builds it; handlers read it; nobody subclasses it."""
 
     def __init__(
-        self, cluster_id: str, config: NodeConfig, runtime: Runtime, timers: TimerWheel, logs: LogManager
+        self,
+        cluster_id: str,
+        config: NodeConfig,
+        runtime: Runtime,
+        timers: TimerWheel,
+        ageing: TimerWheel,
+        logs: LogManager,
     ) -> None:
         self.cluster_id = cluster_id
         self.config = config
@@ -82,6 +88,8 @@ class Services:
         self.offload: Offload = runtime.offload
         self.random = runtime.random
         self.timers = timers
+        self.ageing = ageing
+        """On which sessions, transactions and the upkeep of logs wait: the same wheel, but where a test moves time."""
         self.logs = logs
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
