@@ -33,7 +33,9 @@ class Console:
     def check_may_change(self) -> None:
         """Every page that changes something asks again when it does: a button that is not shown can be pressed."""
         if not self.may_change:
-            message = "Nothing can be changed here: other machines can open this console, and it asks nobody who they are."
+            message = (
+                "Nothing can be changed here: other machines can open this console, and it asks nobody who they are."
+            )
             raise KafkaError(ErrorCode.SECURITY_DISABLED, message)
 
     def decoder(self, mode: str) -> Decoder:

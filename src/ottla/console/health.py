@@ -48,7 +48,10 @@ def findings(look: Look) -> list[Finding]:
     behind = [each for each in partitions if each.is_under_replicated and not each.is_offline]
     if behind:
         names = _some(f"{each.topic}-{each.partition}" for each in behind)
-        text = f"{count(len(behind), 'partition')} with replicas out of sync ({names}): they catch up by themselves when their nodes are well."
+        text = (
+            f"{count(len(behind), 'partition')} with replicas out of sync ({names}): they catch up by themselves when "
+            "their nodes are well."
+        )
         found.append(Finding(is_bad=False, text=text, link="/topics?sort=in+sync"))
     if look.quorum is not None:
         late = [each for each in look.quorum.voters if each.lag > QUORUM_LAG_MAX]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -26,9 +27,7 @@ class History:
         self._moments.append((time_s, values))
 
     def series(self, name: str, since_s: float = float("-inf")) -> list[Point]:
-        return [
-            Point(time_s, values[name]) for time_s, values in self._moments if time_s >= since_s and name in values
-        ]
+        return [Point(time_s, values[name]) for time_s, values in self._moments if time_s >= since_s and name in values]
 
     def rate(self, name: str, window_s: float = 10.0) -> float | None:
         """How fast a series that counts has risen over the last moments, a second; none if it is too new. One that fell
@@ -47,6 +46,6 @@ class History:
         points = self.series(name)
         return [
             Point(after.time_s, max(0.0, (after.value - before.value) / (after.time_s - before.time_s)))
-            for before, after in zip(points, points[1:], strict=False)
+            for before, after in pairwise(points)
             if after.time_s > before.time_s
         ]

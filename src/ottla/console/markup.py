@@ -10,7 +10,7 @@ import html
 from collections.abc import Iterable
 from typing import TypeAlias
 
-Child: TypeAlias = "str | int | None | Iterable[Child]"
+Child: TypeAlias = "str | int | Iterable[Child] | None"
 
 _VOID = frozenset({"br", "hr", "img", "input", "line", "link", "meta", "path", "rect", "circle", "use"})
 

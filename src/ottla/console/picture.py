@@ -1,14 +1,16 @@
 """The replication picture: every replica's log as a bar, drawn to one scale of offsets. Pure: a state in, SVG out.
 
 A bar ends at the replica's log end. What is committed, which is below the high watermark that the replica knows of, is
-filled; what is not yet, is hatched. Leader epochs are told apart by shade and named where they begin. The dashed line is
-the leader's high watermark. The window shows the end of the log, wide enough that whoever is behind can be seen.
+filled; what is not yet, is hatched. Leader epochs are told apart by shade and named where they begin. The dashed line
+is the leader's high watermark. The window shows the end of the log, wide enough that whoever is behind can be seen.
 
 Widths are in per cent and heights in pixels, so that one drawing fits a telephone and a wall. Elements have keys: the
 page moves those that it knows (`assets/console.js`) instead of drawing them anew, so that bars grow.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from ottla.console.markup import Child, Markup, join, tag
 from ottla.console.replication import PartitionState, ReplicaState
@@ -74,8 +76,9 @@ def picture(state: PartitionState) -> Markup:
             ),
         ),
         _axis(window, bottom),
-        [_replica(each, state, window, _TOP + _ROW * at) for at, each in enumerate(state.replicas)],
+        [_bar(each, state, window, _TOP + _ROW * at) for at, each in enumerate(state.replicas)],
         _watermark(state, window, bottom),
+        [_words(each, state, _TOP + _ROW * at) for at, each in enumerate(state.replicas)],
         class_="replication",
         role="img",
         aria_label=describe(state),
@@ -112,7 +115,7 @@ def _axis(window: Window, bottom: int) -> Child:
     for offset in window.ticks():
         x = f"{window.at(offset):.3f}%"
         ticks.append(tag("line", x1=x, x2=x, y1=_TOP - 6, y2=bottom, class_="tick", data_key=f"line-{offset}"))
-        anchor = "start" if window.at(offset) < 4 else "middle"
+        anchor = "start" if window.at(offset) < 1.5 else "middle"
         ticks.append(
             tag(
                 "text",
@@ -127,25 +130,31 @@ def _axis(window: Window, bottom: int) -> Child:
     return ticks
 
 
-def _replica(replica: ReplicaState, state: PartitionState, window: Window, y: int) -> Markup:
-    kind = "gone" if not replica.answers or replica.role == "offline" else "in-sync" if replica.in_sync else "behind"
-    leads = replica.node_id == state.leader and replica.answers
+def _kind(replica: ReplicaState, state: PartitionState) -> str:
+    """The classes by which the style sheet tells replicas apart."""
+    if not replica.answers or replica.role == "offline":
+        return "gone"
+    leads = " leads" if replica.node_id == state.leader else ""
+    return ("in-sync" if replica.in_sync else "behind") + leads
+
+
+def _words(replica: ReplicaState, state: PartitionState, y: int) -> Markup:
+    kind = _kind(replica, state)
+    mark = {"gone": "✕", "in-sync": "●", "behind": "○"}[kind.partition(" ")[0]]
     return tag(
         "g",
         tag(
             "text",
-            tag("tspan", {"gone": "✕ ", "in-sync": "● ", "behind": "○ "}[kind], class_="mark"),
-            tag("tspan", f"Node {replica.node_id}", class_="node"),
-            tag("tspan", f"  {standing(replica, state)}", class_="standing"),
+            tag("tspan", mark, class_="mark"),
+            tag("tspan", f"Node {replica.node_id}", class_="node", dx="6"),
+            tag("tspan", standing(replica, state), class_="standing", dx="8"),
             x="0",
             y=y + 16,
             data_key="name",
         ),
         tag("text", _end_text(replica, state), x="100%", y=y + 16, text_anchor="end", class_="end", data_key="end"),
-        tag("rect", x="0", y=y + _BAR_AT, width="100%", height=_BAR, rx="5", class_="trough", data_key="trough"),
-        _bar(replica, window, y + _BAR_AT),
-        class_=f"replica {kind}{' leads' if leads else ''}",
-        data_key=f"replica-{replica.node_id}",
+        class_=f"words {kind}",
+        data_key=f"words-{replica.node_id}",
     )
 
 
@@ -165,24 +174,36 @@ def _end_text(replica: ReplicaState, state: PartitionState) -> str:
     return f"{end}, {count(lag, 'record')} behind" + (f" for {duration(late)}" if late is not None else "")
 
 
-def _bar(replica: ReplicaState, window: Window, y: int) -> Child:
+def _bar(replica: ReplicaState, state: PartitionState, window: Window, y: int) -> Markup:
+    y += _BAR_AT
+    return tag(
+        "g",
+        tag("rect", x="0", y=y, width="100%", height=_BAR, rx="5", class_="trough", data_key="trough"),
+        _log(replica, window, y),
+        class_=f"replica {_kind(replica, state)}",
+        data_key=f"replica-{replica.node_id}",
+    )
+
+
+def _log(replica: ReplicaState, window: Window, y: int) -> Child:
     if replica.log_end is None or replica.log_start is None:
         return None
-    parts: list[Child] = []
     begin, end = max(replica.log_start, window.first), replica.log_end
-    known = min(replica.high_watermark if replica.high_watermark is not None else begin, end)
-    parts.append(_span("committed", window, y, begin, max(begin, known)))
-    parts.append(_span("uncommitted", window, y, max(begin, known), end, fill="url(#hatch)"))
-    parts.append(_epochs(replica, window, y, begin, end))
+    known = replica.high_watermark if replica.high_watermark is not None else begin
+    committed = max(begin, min(known, end))
+    at_end = f"{window.at(end):.3f}%"
+    cells: list[Child] = []
     if window.span <= CELLS_SPAN_MAX:
         for offset in range(begin + 1, end):
             x = f"{window.at(offset):.3f}%"
-            parts.append(
-                tag("line", x1=x, x2=x, y1=y + 1, y2=y + _BAR - 1, class_="cell", data_key=f"cell-{offset}")
-            )
-    x = f"{window.at(end):.3f}%"
-    parts.append(tag("line", x1=x, x2=x, y1=y - 4, y2=y + _BAR + 4, class_="log-end", data_key="log-end"))
-    return parts
+            cells.append(tag("line", x1=x, x2=x, y1=y + 1, y2=y + _BAR - 1, class_="cell", data_key=f"cell-{offset}"))
+    return [
+        _span("committed", window, y, begin, committed),
+        _span("uncommitted", window, y, committed, end, fill="url(#hatch)"),
+        cells,
+        _epochs(replica, window, y, begin, end),
+        tag("line", x1=at_end, x2=at_end, y1=y - 4, y2=y + _BAR + 4, class_="log-end", data_key="log-end"),
+    ]
 
 
 def _span(kind: str, window: Window, y: int, begin: int, end: int, fill: str | None = None) -> Markup:
@@ -204,7 +225,7 @@ def _epochs(replica: ReplicaState, window: Window, y: int, begin: int, end: int)
     parts: list[Child] = []
     bounds = [*replica.epochs, (-1, end)]
     taken = -100.0
-    for (epoch, start), (_, stop) in zip(bounds, bounds[1:], strict=False):
+    for (epoch, start), (_, stop) in pairwise(bounds):
         first, last = max(start, begin), min(stop, end)
         if first >= last and not (stop == end and start == end):
             continue

@@ -101,6 +101,7 @@ class Poller:
         self._asked_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._looked = asyncio.Event()
         self._looks = 0
         self.history = History()
         self._newest: Look | None = None
@@ -127,9 +128,8 @@ class Poller:
 
     async def first(self) -> Look | None:
         """The newest look, waited for if there was none yet; none if the cluster cannot be asked."""
-        deadline_s = monotonic_s() + 10
-        while self.newest is None and self.error is None and monotonic_s() < deadline_s:
-            await asyncio.sleep(0.05)
+        if self.newest is None:
+            await self._looked.wait()
         return self._newest
 
     async def refresh(self) -> None:
@@ -158,6 +158,7 @@ class Poller:
         else:
             self._newest, self.error = found, None
             self.history.add(found.time_s, found.figures)
+        self._looked.set()
 
 
 def look(client: BlockingClient, nodes: Nodes, before: Look | None) -> Look:
@@ -237,9 +238,7 @@ def figures(look: Look) -> dict[str, float]:
     for name, group in look.groups.items():
         found[f"lag:{name}"] = group.total_lag
         for topic_name in {key.topic for key in group.lag}:
-            found[f"lag:{name}:{topic_name}"] = sum(
-                lag for key, lag in group.lag.items() if key.topic == topic_name
-            )
+            found[f"lag:{name}:{topic_name}"] = sum(lag for key, lag in group.lag.items() if key.topic == topic_name)
     return found
 
 

@@ -47,9 +47,7 @@ def produce(client: BlockingClient, draft: Draft) -> Appended:
     request = ProduceRequest(
         acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=draft.topic, partition_data=[wanted])]
     )
-    answer = client.ask(
-        client.leader_of(draft.topic, partition), request, ProduceResponse, max_version=_VERSION_MAX
-    )
+    answer = client.ask(client.leader_of(draft.topic, partition), request, ProduceResponse, max_version=_VERSION_MAX)
     (result,) = answer.responses[0].partition_responses
     if result.error_code:
         code = ErrorCode(result.error_code)

@@ -81,7 +81,7 @@ def read_forward(
     matches: Matches | None = None,
     committed: bool = True,
 ) -> Page:
-    """Up to `limit` records from these offsets on, of each partition; offsets outside of the log are its nearest end."""
+    """Up to `limit` records from these offsets on; an offset outside of the log is its nearest end."""
     bounds = bounds_of(client, [TopicPartition(topic, each) for each in positions], committed=committed)
     budget = _Budget()
     kept: list[SeenRecord] = []

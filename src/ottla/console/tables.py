@@ -15,7 +15,7 @@ ROWS_MAX = 1_000
 """A browser stays quick up to here; a filter finds the rest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Column(Generic[T]):
     title: str
     cell: Callable[[T], Child]

@@ -102,7 +102,9 @@ def _trouble(console: Console) -> Markup:
     console.poller.newest  # noqa: B018 - asking says that somebody looks
     if console.poller.error is None:
         return join()
-    return tag("p", tag("strong", "The cluster does not answer. "), console.poller.error, class_="notice bad", role="alert")
+    return tag(
+        "p", tag("strong", "The cluster does not answer. "), console.poller.error, class_="notice bad", role="alert"
+    )
 
 
 class Live:

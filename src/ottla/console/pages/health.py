@@ -54,7 +54,13 @@ def _verdict(look: Look) -> Child:
         tag(
             "ul",
             [
-                tag("li", each.text, " ", tag("a", "Look", href=each.link), class_=f"notice{' bad' if each.is_bad else ''}")
+                tag(
+                    "li",
+                    each.text,
+                    " ",
+                    tag("a", "Look", href=each.link),
+                    class_=f"notice{' bad' if each.is_bad else ''}",
+                )
                 for each in found
             ],
             class_="findings",
@@ -72,10 +78,20 @@ def _tiles(look: Look, records_a_second: float | None) -> list[Markup]:
     stored = sum(sum(by_node.values()) for by_node in look.sizes.values())
     leader = f"node {look.quorum.leader} leads, epoch {count(look.quorum.leader_epoch)}" if look.quorum else "unknown"
     return [
-        _tile("/brokers", "Nodes serving", f"{count(len(serving))} of {count(len(cluster.brokers), 'node')}", f"cluster {cluster.cluster_id}"),
+        _tile(
+            "/brokers",
+            "Nodes serving",
+            f"{count(len(serving))} of {count(len(cluster.brokers), 'node')}",
+            f"cluster {cluster.cluster_id}",
+        ),
         _tile("/brokers", "Controllers", count(len(look.quorum.voters) if look.quorum else None, "voter"), leader),
         _tile("/topics", "Topics", count(len(look.topics), "topic"), count(len(partitions), "partition")),
-        _tile("/topics?sort=in+sync", "Replicas in sync", f"{count(in_sync)} of {count(replicas, 'replica')}", f"{count(sum(each.is_under_replicated for each in partitions), 'partition')} under-replicated"),
+        _tile(
+            "/topics?sort=in+sync",
+            "Replicas in sync",
+            f"{count(in_sync)} of {count(replicas, 'replica')}",
+            f"{count(sum(each.is_under_replicated for each in partitions), 'partition')} under-replicated",
+        ),
         _tile("/charts", "Appended", rate(records_a_second), f"{size(stored)} on disk, all replicas"),
         _tile("/groups", "Consumer groups", count(len(look.groups), "group"), f"{count(lag, 'record')} behind in all"),
     ]

@@ -30,8 +30,12 @@ def register(console: Console) -> None:
 def _links(name: str, number: int, count: int) -> Markup:
     return tag(
         "div",
-        tag("a", f"← Partition {number - 1}", href=addresses.partition(name, number - 1), class_="button") if number else None,
-        tag("a", f"Partition {number + 1} →", href=addresses.partition(name, number + 1), class_="button") if number + 1 < count else None,
+        tag("a", f"← Partition {number - 1}", href=addresses.partition(name, number - 1), class_="button")
+        if number
+        else None,
+        tag("a", f"Partition {number + 1} →", href=addresses.partition(name, number + 1), class_="button")
+        if number + 1 < count
+        else None,
         tag("a", "Records", href=addresses.records(name, partition=number), class_="button"),
         class_="pager",
     )

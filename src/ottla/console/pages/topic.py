@@ -124,14 +124,41 @@ def _columns(look: Look) -> list[Column[Partition]]:
         return tag("span", ", ".join(map(str, each.isr)) or "nobody", class_=f"badge {kind}")
 
     return [
-        Column(title="partition", cell=lambda each: tag("a", f"Partition {each.partition}", href=addresses.partition(each.topic, each.partition)), sort=lambda each: each.partition),
-        Column(title="leader", cell=lambda each: "none" if each.leader is None else f"node {each.leader}", sort=lambda each: -1 if each.leader is None else each.leader),
-        Column(title="epoch", cell=lambda each: count(each.leader_epoch), sort=lambda each: each.leader_epoch, number=True),
+        Column(
+            title="partition",
+            cell=lambda each: tag(
+                "a", f"Partition {each.partition}", href=addresses.partition(each.topic, each.partition)
+            ),
+            sort=lambda each: each.partition,
+        ),
+        Column(
+            title="leader",
+            cell=lambda each: "none" if each.leader is None else f"node {each.leader}",
+            sort=lambda each: -1 if each.leader is None else each.leader,
+        ),
+        Column(
+            title="epoch", cell=lambda each: count(each.leader_epoch), sort=lambda each: each.leader_epoch, number=True
+        ),
         Column(title="replicas on nodes", cell=lambda each: ", ".join(map(str, each.replicas))),
         Column(title="in sync", cell=sync_cell, sort=lambda each: len(each.isr) - len(each.replicas)),
-        Column(title="first offset", cell=lambda each: count((bounds(each) or (None,))[0]), sort=lambda each: (bounds(each) or (0,))[0], number=True),
-        Column(title="end offset", cell=lambda each: count((bounds(each) or (0, None))[1]), sort=lambda each: (bounds(each) or (0, 0))[1], number=True),
-        Column(title="records, at most", cell=lambda each: count(held(each)), sort=lambda each: held(each) or 0, number=True),
+        Column(
+            title="first offset",
+            cell=lambda each: count((bounds(each) or (None,))[0]),
+            sort=lambda each: (bounds(each) or (0,))[0],
+            number=True,
+        ),
+        Column(
+            title="end offset",
+            cell=lambda each: count((bounds(each) or (0, None))[1]),
+            sort=lambda each: (bounds(each) or (0, 0))[1],
+            number=True,
+        ),
+        Column(
+            title="records, at most",
+            cell=lambda each: count(held(each)),
+            sort=lambda each: held(each) or 0,
+            number=True,
+        ),
         Column(title="size", cell=lambda each: size(stored(each)), sort=lambda each: stored(each) or 0, number=True),
     ]
 
@@ -151,7 +178,10 @@ async def _configs(console: Console, name: str, query: Mapping[str, str]) -> Non
             [
                 Column(title="config", cell=lambda each: tag("code", each.name)),
                 Column(title="value", cell=_value),
-                Column(title="comes from", cell=lambda each: tag("span", each.source.text, class_=f"badge{' good' if each.is_own else ''}")),
+                Column(
+                    title="comes from",
+                    cell=lambda each: tag("span", each.source.text, class_=f"badge{' good' if each.is_own else ''}"),
+                ),
             ],
             key=lambda each: each.name,
             caption=f"Configs of {name}",
@@ -217,7 +247,15 @@ def _change(entry: ConfigEntry, after: str) -> Markup:
         tag(
             "table",
             tag("thead", tag("tr", [tag("th", head, scope="col") for head in ("config", "now", "then")])),
-            tag("tbody", tag("tr", tag("th", entry.name, scope="row"), tag("td", tag("code", entry.value or "not set")), tag("td", tag("code", after), class_="changed"))),
+            tag(
+                "tbody",
+                tag(
+                    "tr",
+                    tag("th", entry.name, scope="row"),
+                    tag("td", tag("code", entry.value or "not set")),
+                    tag("td", tag("code", after), class_="changed"),
+                ),
+            ),
         ),
         tag("p", "The cluster has checked the value and would take it."),
         class_="table-box",

@@ -58,9 +58,7 @@ def _table(console: Console, query: Mapping[str, str]) -> Markup:
     if not wanted:
         empty = tag("p", "There is no topic yet. Make one below, or with ", tag("code", "ottla topic create NAME"), ".")
     columns = _columns(console, look)
-    return join(
-        table(found, columns, key=lambda topic: topic.name, caption="Topics", query=query, empty=empty), note
-    )
+    return join(table(found, columns, key=lambda topic: topic.name, caption="Topics", query=query, empty=empty), note)
 
 
 def _columns(console: Console, look: Look) -> list[Column[Topic]]:
@@ -78,13 +76,39 @@ def _columns(console: Console, look: Look) -> list[Column[Topic]]:
         return tag("span", f"{count(have)} of {count(want, 'replica')}", class_=f"badge {kind}")
 
     return [
-        Column(title="topic", cell=lambda each: tag("a", each.name, href=addresses.topic(each.name)), sort=lambda each: each.name),
-        Column(title="partitions", cell=lambda each: count(len(each.partitions)), sort=lambda each: len(each.partitions), number=True),
+        Column(
+            title="topic",
+            cell=lambda each: tag("a", each.name, href=addresses.topic(each.name)),
+            sort=lambda each: each.name,
+        ),
+        Column(
+            title="partitions",
+            cell=lambda each: count(len(each.partitions)),
+            sort=lambda each: len(each.partitions),
+            number=True,
+        ),
         Column(title="in sync", cell=sync_cell, sort=lambda each: in_sync(each)[0] - in_sync(each)[1]),
-        Column(title="records, at most", cell=lambda each: count(look.records_of(each.name)), sort=lambda each: look.records_of(each.name) or 0, number=True),
-        Column(title="size of leaders", cell=lambda each: size(look.size_of(each.name)), sort=lambda each: look.size_of(each.name) or 0, number=True),
-        Column(title="appended", cell=lambda each: rate(appended(each)), sort=lambda each: appended(each) or 0, number=True),
-        Column(title="", cell=lambda each: tag("a", "Records", href=addresses.records(each.name), aria_label=f"Records of {each.name}")),
+        Column(
+            title="records, at most",
+            cell=lambda each: count(look.records_of(each.name)),
+            sort=lambda each: look.records_of(each.name) or 0,
+            number=True,
+        ),
+        Column(
+            title="size of leaders",
+            cell=lambda each: size(look.size_of(each.name)),
+            sort=lambda each: look.size_of(each.name) or 0,
+            number=True,
+        ),
+        Column(
+            title="appended", cell=lambda each: rate(appended(each)), sort=lambda each: appended(each) or 0, number=True
+        ),
+        Column(
+            title="",
+            cell=lambda each: tag(
+                "a", "Records", href=addresses.records(each.name), aria_label=f"Records of {each.name}"
+            ),
+        ),
     ]
 
 
