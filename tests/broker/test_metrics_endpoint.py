@@ -71,7 +71,11 @@ class Site:
         self.live = self.ready = True
         self.service = Echo()
         self.responder = HttpResponder(
-            timers=self.timers, metrics=lambda: page, is_live=lambda: self.live, is_ready=lambda: self.ready
+            timers=self.timers,
+            metrics=lambda: page,
+            replica=lambda topic, partition: "{}\n" if (topic, partition) == ("orders", 3) else None,
+            is_live=lambda: self.live,
+            is_ready=lambda: self.ready,
         )
 
     def connect(self, wire: Wire | None = None) -> tuple[ClientConnection, Wire]:
@@ -120,6 +124,12 @@ def test_head_gets_the_head_alone() -> None:
         (b"GET /health/live HTTP/1.1", 200),
         (b"GET /health/ready HTTP/1.1", 200),
         (b"GET / HTTP/1.1", 404),
+        (b"GET /replicas/orders/3 HTTP/1.1", 200),
+        (b"GET /replicas/orders/4 HTTP/1.1", 404),
+        (b"GET /replicas/orders/-3 HTTP/1.1", 404),
+        (b"GET /replicas/orders/3/3 HTTP/1.1", 404),
+        (b"GET /replicas/%s HTTP/1.1" % (b"9" * 4000), 404),
+        (b"GET /replicas/\xff/3 HTTP/1.1", 404),
         (b"GET /metrics/../etc/passwd HTTP/1.1", 404),
         (b"GET /%s HTTP/1.1" % (b"x" * 4000), 404),
         (b"GET /metrics HTTP/2.0", 505),
