@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.cli.transcripts import replay
-from tests.node_process import NodeProcess, running_node
+from tests.node_process import running_node
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    """One for all: each transcript has topics and groups of its own."""
-    with running_node(tmp_path_factory.mktemp("node"), "--registry", "off") as node:
-        yield node
+NO_REGISTRY = ("--registry", "off")
+AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+OPTIONS = {
+    "acl": (*NO_REGISTRY, "--set", AUTHORIZER, "--set", "super.users=User:ANONYMOUS"),
+    "schema": (),
+}
+"""How the node of a session is started, where that matters."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_a_session_goes_as_it_is_written(
-    path: Path, node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    """Each has a fresh node."""
     monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("COLUMNS", "120")
-    (tmp_path / "config.toml").write_text(
-        f'current = "test"\n[profiles.test]\n"bootstrap.servers" = "{node.bootstrap}"\n'
-    )
-    went = replay(path.read_text(), tmp_path, {"BOOTSTRAP": node.bootstrap, "HERE": str(tmp_path)})
+    here = tmp_path / "here"
+    here.mkdir()
+    with running_node(tmp_path / "node", *OPTIONS.get(path.stem, NO_REGISTRY)) as node:
+        (tmp_path / "config.toml").write_text(
+            f'current = "test"\n[profiles.test]\n"bootstrap.servers" = "{node.bootstrap}"\n'
+        )
+        names = {"BOOTSTRAP": node.bootstrap, "HERE": str(here), "NODE": str(tmp_path / "node" / "data" / "node-1")}
+        schemas = re.search(r"^schemas: (\S+)$", node.log(), re.MULTILINE)
+        if schemas is not None:
+            names["SCHEMAS"] = schemas[1]
+        went = replay(path.read_text(), here, names)
     if request.config.getoption("--rewrite"):
         path.write_text(went)
     assert went == path.read_text()

@@ -7,7 +7,7 @@ A transcript has blocks like
 
 A line that begins with `$` is run: `ottla` in this process, after `printf '…' |` with that as its standard input, and
 `> FILE` or `>> FILE` writes what comes out to a file of the session's own directory. What it prints follows, standard
-error with a `!` in front, and, if it did not end well, its status in brackets. `$BOOTSTRAP` and other names are those of
+error with a `!` in front, and, if it did not end well, its status in brackets. `$BOOTSTRAP` and others are names of
 the session. Times, ids and sizes differ from run to run: they are written as `<time>`, `<id>` and so on.
 `--rewrite` writes what happened into the file; look at the difference before it is committed.
 """
@@ -85,9 +85,12 @@ def _run(line: str, directory: Path, names: Mapping[str, str]) -> list[str]:
             target = directory / words[words.index(arrow) + 1]
             words = words[: words.index(arrow)]
             break
+    if words[0] == "tee":
+        (directory / words[1]).write_bytes(stdin)
+        return []
     if words[0] == "cat":
         return _lines((directory / words[1]).read_text(), names)
-    assert words[0] == "ottla", f"only ottla, printf and cat are understood, not {words[0]}"
+    assert words[0] == "ottla", f"only ottla, printf, tee and cat are understood, not {words[0]}"
     with contextlib.chdir(directory):
         status, out, err = run_ottla(words[1:], stdin)
     if target is not None:

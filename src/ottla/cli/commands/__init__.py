@@ -12,7 +12,18 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-TABLE = (*("topic", "produce", "consume", "group"),)
+TABLE = (
+    "topic",
+    "produce",
+    "consume",
+    "group",
+    "config",
+    "cluster",
+    "acl",
+    "schema",
+    "txn",
+    "profile",
+)
 
 
 class CommandsOnUse(TyperGroup):

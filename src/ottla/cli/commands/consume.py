@@ -25,7 +25,6 @@ from ottla.model import TopicPartition
 app = single()
 
 _POLL_S = 0.5
-_BATCH = 500
 
 
 @command(
@@ -139,20 +138,22 @@ class Reading:
         from confluent_kafka import KafkaError
 
         while not (exit_at_end and self._has_assignment and not self._open):
-            messages = self._consumer.consume(_BATCH, _POLL_S)
-            for message in messages:
-                error = message.error()
-                partition = TopicPartition(message.topic() or "", message.partition() or 0)
-                if error is None:
-                    self._open.add(partition)
-                    yield _record(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    self._open.discard(partition)
-                else:
-                    raise StartupError(f"{partition} cannot be read: {sentence(error)}")
-            if not messages:
-                sys.stdout.buffer.flush()
-            self._check()
+            message = self._consumer.poll(0)
+            if message is None:
+                sys.stdout.buffer.flush()  # Whoever watches sees what is there before we wait.
+                self._check()
+                message = self._consumer.poll(_POLL_S)
+                if message is None:
+                    continue
+            error = message.error()
+            partition = TopicPartition(message.topic() or "", message.partition() or 0)
+            if error is None:
+                self._open.add(partition)
+                yield _record(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._open.discard(partition)
+            else:
+                raise StartupError(f"{partition} cannot be read: {sentence(error)}")
 
     def read(self, record: Record) -> None:
         self._positions[TopicPartition(record.topic, record.partition)] = record.offset + 1

@@ -120,9 +120,7 @@ def seek_group(
     name: Name,
     which: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC[:PARTITION,…]]...", help="Where; everywhere the group has a position if not given."
-        ),
+        typer.Argument(metavar="TOPIC[:PARTITION,…]", help="Where; everywhere the group has a position if not given."),
     ] = None,
     to: Annotated[str | None, typer.Option("--to", help="beginning, end, an offset, or a time as in @-1h.")] = None,
     by: Annotated[int | None, typer.Option("--by", help="So many records on, or back.")] = None,

@@ -208,7 +208,7 @@ def add_partitions(
 )
 def trim_topic(
     session: Session,
-    which: Annotated[list[str], typer.Argument(metavar="TOPIC[:PARTITION,…]...", help="What to trim.")],
+    which: Annotated[list[str], typer.Argument(metavar="TOPIC[:PARTITION,…]", help="What to trim.")],
     before: Annotated[str, typer.Option("--before", help="An offset, `end`, or a time as in @2026-01-31 or @-7d.")],
     yes: Yes = False,
 ) -> None:
