@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
+from ottla.cli.commands import CommandsOnUse
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=CommandsOnUse,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Kafka's little sister: the partitioned, replicated log of Apache Kafka, in Python.",
 )
 
