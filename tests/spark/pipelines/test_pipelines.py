@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -74,6 +75,10 @@ def test_a_topic_becomes_a_table_and_a_topic_again(
     assert (status.state, status.rows, status.lag_in_all) == (State.FINISHED, 100, 0)
     produce(node, topic, range(100, 130))
     assert run_once(pipeline, tmp_path).rows == 30
+    assert values_of(read_table(spark, table, format)) == Counter(range(130))
+    shutil.rmtree(Home(tmp_path / pipeline.name).checkpoint)
+    with pytest.raises(PipelineError, match="was filled from another checkpoint"):
+        run_once(pipeline, tmp_path)  # Its first batch would be taken for the table's.
     assert values_of(read_table(spark, table, format)) == Counter(range(130))
     again = new_topic(2, name=f"{topic}-again")
     back = table_to_topic(bootstrap=node.bootstrap, topic=again, location=table, format=format, name=None)
