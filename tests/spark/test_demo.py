@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_demo_loses_and_doubles_nothing(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "demo.py"), "--orders", "2000", "--seconds", "4"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUTF8": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"kill -9 \d+: node [123], which led orders-0, is gone\.", done.stdout)

@@ -71,7 +71,7 @@ class TableSink:
                 writer = writer.partitionBy(self.partitioning.field)
             writer.parquet(str(self.location))
             return
-        Filler(self._table(), self, run.name).add(frame, run.number)
+        Filler(self._table(), self, run.sink_id).add(frame, run.number)
 
     def _check_checkpoint(self, run: Run) -> None:
         """Batches are known by their numbers, which the checkpoint counts. Those of another one would be taken for
