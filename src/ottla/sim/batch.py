@@ -50,6 +50,7 @@ def run_job(job: Job) -> Result:
                 seconds=job.seconds,
                 with_groups=with_groups,
                 with_compaction=with_compaction,
+                kinds=None if mutation is None else mutation.kinds,
             )
     finally:
         gc.enable()

@@ -214,6 +214,20 @@ def _two_voter_changes(patches: Patches) -> None:
     patches.replace(voter_changes, "_obstacle", obstacle)
 
 
+_LOSS_AND_ELECTIONS = (
+    "power loss",
+    "torn write",
+    "isolation",
+    "one-way partition",
+    "bridge partition",
+    "packet loss",
+    "pause",
+    "controlled shutdown",
+    "preferred election",
+    "rapid elections",
+)
+"""Somebody comes back with less than it had, and is elected before it has caught up."""
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for mutation in (
@@ -248,7 +262,8 @@ MUTATIONS: dict[str, Mutation] = {
             what="an incarnation that is gone is let into the ISR (KAFKA-14617)",
             breaks=("A2", "A1", "A18", "H2", "H3"),
             apply=_growth_with_stale_broker_epoch,
-            seeds=200,
+            kinds=_LOSS_AND_ELECTIONS,
+            seeds=100,
         ),
         Mutation(
             name="high-watermark-over-committed-isr",
@@ -275,6 +290,7 @@ MUTATIONS: dict[str, Mutation] = {
             what="a broker that lost data with its power may still be elected (before KIP-966)",
             breaks=("A2", "A1", "A4"),
             apply=_unclean_restart_stays_a_candidate,
+            kinds=_LOSS_AND_ELECTIONS,
             seeds=100,
         ),
         Mutation(

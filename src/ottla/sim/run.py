@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -412,7 +412,9 @@ def run_seed(
     seconds: float = 60.0,
     with_groups: bool = False,
     with_compaction: bool = False,
+    kinds: tuple[str, ...] | None = None,
 ) -> Result:
+    """`kinds`: these faults only, one a second, whatever the seed says."""
     options = expand(
         seed,
         mode,
@@ -422,4 +424,6 @@ def run_seed(
         with_groups=with_groups,
         with_compaction=with_compaction,
     )
+    if kinds is not None:
+        options = replace(options, fault_kinds=kinds, faults_per_s=1.0)
     return Simulation(options).run()

@@ -5,6 +5,7 @@ Every one of these is a request that may be refused, lost or half done; none may
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import TypeVar
 
@@ -229,23 +230,31 @@ async def _move_away_and_back(
 
 
 def voter_change(faults: Faults, random: Random) -> bool:
-    """A controller leaves the quorum and joins it again (KIP-853)."""
+    """A controller leaves the quorum and joins it again (KIP-853); now and then a second operator, who knows nothing of
+    the first, does the same with another at the same moment."""
     if faults.operator_busy or not view.quorum_is_whole(faults.cluster):
         return False
-    machine = random.choice(faults.cluster.controllers)
-    directory_id = view.metadata_directory_id(machine)
-    if not machine.serving or directory_id is None:
+    controllers = faults.cluster.controllers
+    leaving = [random.choice(controllers)]
+    if len(controllers) > 3 and random.random() < 0.5:
+        leaving.append(random.choice([machine for machine in controllers if machine not in leaving]))
+    found = [(machine, view.metadata_directory_id(machine)) for machine in leaving if machine.serving]
+    known = [(machine, directory_id) for machine, directory_id in found if directory_id is not None]
+    if not known:
         return False
     faults.operator_busy = True
-    faults.spawn(_leave_and_join(faults, machine, directory_id))
+    faults.spawn(_leave_and_join(faults, known))
     return True
 
 
-async def _leave_and_join(faults: Faults, machine: Machine, directory_id: Uuid) -> None:
-    try:
+async def _leave_and_join(faults: Faults, leaving: list[tuple[Machine, Uuid]]) -> None:
+    async def leave_and_join(machine: Machine, directory_id: Uuid) -> None:
         faults.cluster.trace.note("operator", f"removes {machine.name} from the quorum")
         if await _remove_voter(faults, machine, directory_id):
             await _add_voter(faults, machine)
+
+    try:
+        await asyncio.gather(*(leave_and_join(machine, directory_id) for machine, directory_id in leaving))
     finally:
         faults.operator_busy = False
 
