@@ -41,14 +41,15 @@ def facts(bench: Bench, options: argparse.Namespace) -> list[str]:
         f"The broker is one Ottla node on the same machine (or Apache Kafka, where the line says so), {PARTITIONS} "
         "partitions. Values are text that packs to about half, without keys, in batches of 64 KB before compression.",
         f"Spark's connector is tuned: {tuned}. Ottla's format has its defaults. Both check the CRC of every batch.",
-        "Reading counts the rows, sums the lengths of the values, and takes the greatest offset and timestamp, so every "
-        "row reaches Spark's own operators.",
+        "Reading counts the rows, sums the lengths of the values, and takes the greatest offset and timestamp, so that "
+        "every row reaches Spark's own operators.",
         "Writing makes its rows as it goes, keys of 8 bytes included in the size; both with acks=all. Ottla's sink is "
         "exactly once, with everything that belongs to it; Spark's delivers at least once.",
         "The duration of micro-batches is Spark's own (`triggerExecution`), with its checkpoint on the disk and, for "
         f"Ottla's format, progress committed to a group. Spark's rate source, into nothing: {rate}.",
-        f"Medians of {options.repetitions}, the two taking turns after a warm-up; `of pairs` is the range of the ratios "
-        "of neighbouring runs. CPU-seconds are of Spark, its Python workers and the broker together, for a GB of values.",
+        f"Medians of {options.repetitions}, the two taking turns after a warm-up; `of pairs` is the range of the "
+        "ratios of neighbouring runs. CPU-seconds are of Spark, its Python workers and the broker together, for a GB "
+        "of values.",
     ]
 
 
@@ -86,8 +87,6 @@ def run(options: argparse.Namespace, console: Console, scratch: Path) -> tuple[l
             FormatSide(NAMES[1], world, "kafka", TUNED_READING, TUNED_WRITING),
         )
         return series.run_series(cases, sides, options.repetitions, console), bench
-
-
 
 
 def main(given: Sequence[str]) -> int:

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -69,18 +68,19 @@ class Sizes:
 class Session:
     """A process of `spark_worker`."""
 
-    def __init__(self, master: str, *flags: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, scratch: Path, master: str, *flags: str, environment: Mapping[str, str] | None = None) -> None:
         jars = ",".join(str(jar) for jar in spark_connector())
         command = [sys.executable, "-m", "benchmarks.spark_worker", master, jars, *flags]
-        self._errors = tempfile.TemporaryFile("w+")
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env={**os.environ, **series.COMPILED, **(environment or {})},
-        )
+        self._log = scratch / "session.log"
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **series.COMPILED, **(environment or {})},
+            )
 
     @property
     def pid(self) -> int:
@@ -89,15 +89,12 @@ class Session:
     def ask(self, what: str, **arguments: object) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # Who has ended gives no answer, either.
             self._process.stdin.write(json.dumps({"do": what, **arguments}) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # It says why below.
         line = self._process.stdout.readline()
         if not line:
-            self._errors.seek(0)
-            raise LoadFailed(f"the Spark session has ended: {self._errors.read()[-2000:]}")
+            raise LoadFailed(f"the Spark session has ended: {self._log.read_text()[-2000:]}")
         answer: dict[str, Any] = json.loads(line)
         if "failure" in answer:
             raise LoadFailed(answer["failure"])
@@ -112,7 +109,6 @@ class Session:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._errors.close()
 
 
 class World:
@@ -126,7 +122,7 @@ class World:
 
     def session(self, master: str = MASTERS[-1]) -> Session:
         if master not in self._sessions:
-            self._sessions[master] = Session(master)
+            self._sessions[master] = Session(self.scratch, master)
         return self._sessions[master]
 
     def cpu_seconds(self) -> float:
@@ -188,10 +184,6 @@ class Filled:
     size: int
     compression: CompressionType
     broker: Side
-
-    @property
-    def value_bytes(self) -> int:
-        return self.records * self.size
 
 
 def fill(broker: Side, topic: str, records: int, size: int, compression: CompressionType) -> Filled:
@@ -373,7 +365,7 @@ class Bench:
             self._world.end_sessions()
             ends = json.dumps({filled.topic: dict.fromkeys(map(str, range(PARTITIONS)), 1)})
             began = time.perf_counter()
-            session = Session(MASTERS[-1], *flags, environment=environment)
+            session = Session(self._world.scratch, MASTERS[-1], *flags, environment=environment)
             try:
                 session.ask("read", format=side.format, options=side.source(filled.topic, endingOffsets=ends))
                 took = time.perf_counter() - began
@@ -393,5 +385,3 @@ class Bench:
 
 def _second(sample: Sample) -> Sample:
     return Sample(values=sample.values[1:], server_cpu_s=sample.server_cpu_s, gigabytes=sample.gigabytes)
-
-

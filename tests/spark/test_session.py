@@ -110,4 +110,4 @@ def test_source_sink_and_state_on_the_packaged_java(tmp_path: Path, node: Broker
     command = [sys.executable, str(program), node.bootstrap, str(tmp_path / "checkpoint")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == "java 25 rows 100 written 10 counted 100".split()
+    assert done.stdout.split() == ["java", "25", "rows", "100", "written", "10", "counted", "100"]

@@ -94,9 +94,9 @@ def decode(
     """`frame`, as the source gives it, with `column` typed. A record that cannot be decoded fails the query.
 
     With `dead_letter_topic` it goes there, at least once, and the query goes on without it; `kafka` are the settings of
-    the cluster that has that topic, under the names that Kafka's clients give them. With `failure_column` it stays, null,
-    and the column of that name says why: `dead_letters.letters` makes records of such rows, which a sink that is exactly
-    once writes once."""
+    the cluster that has that topic, under the names that Kafka's clients give them. With `failure_column` it stays,
+    null, and the column of that name says why: `dead_letters.letters` makes records of such rows, which a sink that is
+    exactly once writes once."""
     from pyspark.sql.types import StructField, StructType
 
     reading, reader = _reading(registry, subject, schema, options)

@@ -1,9 +1,9 @@
 """Records that cannot be decoded, put aside in a topic of their own, so that a stream goes on without them.
 
 A dead letter is the record as it was, key, value and headers, with headers that say where it came from and why it is
-here. `send` writes it before the rest of its batch goes on; a task that is tried again writes it again: letters with the
-same topic, partition and offset are the same letter. `letters` makes rows of them instead, which go through the sink
-with the rest of their batch, exactly once.
+here. `send` writes it before the rest of its batch goes on; a task that is tried again writes it again: letters with
+the same topic, partition and offset are the same letter. `letters` makes rows of them instead, which go through the
+sink with the rest of their batch, exactly once.
 """
 
 from __future__ import annotations
