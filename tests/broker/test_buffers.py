@@ -1,4 +1,4 @@
-"""Receive buffers: those of long frames are kept for the next, a few of them, and count only while a frame needs them."""
+"""Receive buffers: those of long frames are kept for the next, a few of them, and count while a frame needs them."""
 
 from __future__ import annotations
 

@@ -86,7 +86,9 @@ def gather(client: BlockingClient, *, now_ms: int, limits: Limits) -> Facts:
     if keys:
         client.topics({each.topic for each in keys})
         newest = look_up(client, dict.fromkeys(keys, MAX_TIMESTAMP))
-        facts.newest_ms.update({key: each.timestamp_ms for key, each in newest.items() if isinstance(each, FoundOffset)})
+        facts.newest_ms.update(
+            {key: each.timestamp_ms for key, each in newest.items() if isinstance(each, FoundOffset)}
+        )
     quorum: cluster.Quorum | None = None
     try:
         quorum = cluster.describe_quorum(client)
@@ -108,9 +110,7 @@ def _gather_clients(client: BlockingClient, facts: Facts, keys: list[TopicPartit
         for listed in transactions.list_transactions(client):
             if listed.state == "Ongoing":
                 facts.open_transactions.append(transactions.describe_transaction(client, listed.transactional_id))
-        facts.hanging.extend(
-            transactions.find_hanging(client, keys, now_ms=facts.now_ms, silent_ms=limits.hanging_ms)
-        )
+        facts.hanging.extend(transactions.find_hanging(client, keys, now_ms=facts.now_ms, silent_ms=limits.hanging_ms))
     except KafkaError as error:
         facts.unanswered.append(error.message or error.code.name)
 

@@ -67,7 +67,7 @@ class Node:
         """`dispatcher` makes what answers on a listener; a test's own may answer in another way."""
         self._config = config
         self._runtime = runtime
-        self._dispatcher = dispatcher
+        self._new_dispatcher = dispatcher
         self._timers = TimerWheel(runtime.clock)
         self._ageing = self._timers if runtime.ageing is None else TimerWheel(runtime.ageing)
         self._logs = LogManager(
@@ -181,7 +181,7 @@ class Node:
         controllers = {listener.name for listener in self._config.controller_listeners}
         options = listen_options(self._config)
         for listener in self._config.listeners:
-            dispatcher = self._dispatcher(services, listener.name, on_controller=listener.name in controllers)
+            dispatcher = self._dispatcher_of(services, listener.name, on_controller=listener.name in controllers)
             network = self._runtime.network if services.doors is None else services.doors.network(listener)
             try:
                 bound = await network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept, options)
@@ -197,9 +197,9 @@ class Node:
 
             self._metrics_listener = await listen(services, self._runtime.network, options)
 
-    def _dispatcher(self, services: Services, listener: str, *, on_controller: bool) -> Dispatcher:
+    def _dispatcher_of(self, services: Services, listener: str, *, on_controller: bool) -> Dispatcher:
         if listener not in self._config.gateway_listeners:
-            return Dispatcher(services, listener, on_controller=on_controller)
+            return self._new_dispatcher(services, listener, on_controller=on_controller)
         from ottla.broker.gateway.dispatcher import GatewayDispatcher
 
         return GatewayDispatcher(services, listener)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 _VALUED = {
-    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--console-port"} | {"--set", "--log-level", "--log-format"},
+    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--console-port"}
+    | {"--set", "--log-level", "--log-format"},
     "node": {"--registry", "--set", "--log-level", "--log-format"},
 }
 _FLAGS = {"up": {"--ephemeral", "--no-console"}, "node": set[str]()}
