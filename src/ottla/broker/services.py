@@ -26,6 +26,7 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
 from ottla.broker.replica_selector import replica_selector
+from ottla.broker.replica_view import replica_page
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.telemetry import Telemetry
@@ -72,7 +73,13 @@ class Services:
     """One instance a node. The node builds it; handlers read it; nobody subclasses it."""
 
     def __init__(
-        self, cluster_id: str, config: NodeConfig, runtime: Runtime, timers: TimerWheel, logs: LogManager
+        self,
+        cluster_id: str,
+        config: NodeConfig,
+        runtime: Runtime,
+        timers: TimerWheel,
+        ageing: TimerWheel,
+        logs: LogManager,
     ) -> None:
         self.cluster_id = cluster_id
         self.config = config
@@ -82,6 +89,8 @@ class Services:
         self.offload: Offload = runtime.offload
         self.random = runtime.random
         self.timers = timers
+        self.ageing = ageing
+        """On which sessions, transactions and the upkeep of logs wait: the same wheel, but where a test moves time."""
         self.logs = logs
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
@@ -126,6 +135,7 @@ class Services:
         self.http = HttpResponder(
             timers=timers,
             metrics=metrics.page,
+            replica=self._replica_page,
             is_live=lambda: metrics.is_live,
             is_ready=lambda: metrics.is_ready,
         )
@@ -151,6 +161,13 @@ class Services:
         self.fail_directory: Callable[[str, BaseException], None] = lambda path, error: None
         """The disk under a directory failed, and no partition on it is the one who noticed."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _replica_page(self, topic: str, index: int) -> str | None:
+        """The state of a replica for anybody who asks over HTTP: nobody, where an authorizer decides who may see it."""
+        partition = self.replicas.partition(topic, index)
+        if partition is None or self.authorizer is not None:
+            return None
+        return replica_page(self.config.node_id, partition, self.replicas.now_ms())
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run `work` beside the loop's other business, and hold on to it until it ends."""

@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
+from ottla.cli.commands import CommandsOnUse
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=CommandsOnUse,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Kafka's little sister: the partitioned, replicated log of Apache Kafka, in Python.",
 )
 
@@ -66,6 +69,10 @@ def up(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where schemas are served, by the first node; `off` for nowhere."),
     ] = None,
+    console: Annotated[bool, typer.Option("--console/--no-console", help="Serve a console for the browser.")] = True,
+    console_port: Annotated[
+        int | None, typer.Option(help="Where the console is served, on this machine alone; 8080 if not given.")
+    ] = None,
     settings: Settings = None,
     log_level: LogLevel = "warning",
     log_format: LogFormat = None,
@@ -80,6 +87,8 @@ def up(
         data=str(data),
         ephemeral=ephemeral,
         registry=registry,
+        console=console,
+        console_port=console_port,
         settings=settings or [],
         log_level=log_level,
     )
@@ -114,6 +123,35 @@ def registry(
     from ottla.cli.registry import run_registry
 
     run_registry(bootstrap=bootstrap, listen=listen, config=config, users=users, log_level=log_level)
+
+
+@app.command()
+def console(
+    bootstrap: Annotated[str, typer.Option("--bootstrap", "-b", help="Any Kafka's cluster, as host:port,…")],
+    port: Annotated[int, typer.Option(help="Where to serve the console; 0 picks a free port.")] = 8080,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("-X", metavar="KEY=VALUE", help="A property of Kafka's clients, as security.protocol=SSL."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A file with properties of Kafka's clients.")] = None,
+    registry: Annotated[str | None, typer.Option(metavar="URL", help="The schema registry, to decode records.")] = None,
+    users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Look at any Kafka cluster in the browser."""
+    from ottla.cli.console import run_console
+
+    run_console(
+        bootstrap=bootstrap,
+        host=host,
+        port=port,
+        properties=properties or [],
+        config=config,
+        registry=registry,
+        users=users,
+        log_level=log_level,
+    )
 
 
 @app.command("format")

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 _VALUED = {
-    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--set", "--log-level", "--log-format"},
+    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--console-port"}
+    | {"--set", "--log-level", "--log-format"},
     "node": {"--registry", "--set", "--log-level", "--log-format"},
 }
-_FLAGS = {"up": {"--ephemeral"}, "node": set[str]()}
+_FLAGS = {"up": {"--ephemeral", "--no-console"}, "node": set[str]()}
 
 
 class Parsed:
@@ -53,7 +54,7 @@ def parse(arguments: list[str]) -> Parsed | None:
     wanted = 1 if parsed.command == "node" else 0
     if len(parsed.arguments) != wanted:
         return None
-    if not parsed.last("--port", "0").isdecimal() or not parsed.last("--nodes", "1").isdecimal():
+    if not all(parsed.last(option, "0").isdecimal() for option in ("--port", "--nodes", "--console-port")):
         return None
     return parsed
 
@@ -86,6 +87,8 @@ def _up(parsed: Parsed) -> None:
         data=parsed.last("--data", "ottla-data"),
         ephemeral="--ephemeral" in parsed.flags,
         registry=parsed.last("--registry", "") or None,
+        console="--no-console" not in parsed.flags,
+        console_port=int(parsed.last("--console-port", "0")) if "--console-port" in parsed.values else None,
         settings=parsed.values.get("--set", []),
         log_level=parsed.last("--log-level", "warning"),
     )
