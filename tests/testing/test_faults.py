@@ -168,8 +168,10 @@ def test_the_steps_of_a_group_fail_one_by_one(node: Node) -> None:
 
 def test_faults_for_ever_until_they_are_cleared(node: Node) -> None:
     node.faults.fail("InitProducerId", error="CLUSTER_AUTHORIZATION_FAILED", times=None)
+    refused = KafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True)
     with pytest.raises(PythonKafkaError):
-        KafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True).send("t", b"1").get(PATIENCE_S)
+        refused.send("t", b"1").get(PATIENCE_S)
+    refused.close(timeout=0)
     node.faults.clear()
     producer = KafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True)
     assert producer.send("t", b"2").get(PATIENCE_S).offset == 0
