@@ -67,7 +67,7 @@ class Node:
         """`dispatcher` makes what answers on a listener; a test's own may answer in another way."""
         self._config = config
         self._runtime = runtime
-        self._dispatcher = dispatcher
+        self._new_dispatcher = dispatcher
         self._timers = TimerWheel(runtime.clock)
         self._ageing = self._timers if runtime.ageing is None else TimerWheel(runtime.ageing)
         self._logs = LogManager(
@@ -78,6 +78,7 @@ class Node:
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
         )
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
+        self._metrics_listener: Listener | None = None
         self._services: Services | None = None
         self._maintenance: LogMaintenance | None = None
         self._compaction: Compaction | None = None
@@ -131,6 +132,9 @@ class Node:
             self._compaction.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+            if self._metrics_listener is not None:
+                self._metrics_listener.start()
+                _log.info("metrics are served on http://%s:%d/metrics", *self._metrics_listener.address[:2])
             if self._config.broker_listeners:
                 services.spawn(prepare(services))
         except DiskError as error:
@@ -177,7 +181,7 @@ class Node:
         controllers = {listener.name for listener in self._config.controller_listeners}
         options = listen_options(self._config)
         for listener in self._config.listeners:
-            dispatcher = self._dispatcher(services, listener.name, on_controller=listener.name in controllers)
+            dispatcher = self._dispatcher_of(services, listener.name, on_controller=listener.name in controllers)
             network = self._runtime.network if services.doors is None else services.doors.network(listener)
             try:
                 bound = await network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept, options)
@@ -188,6 +192,17 @@ class Node:
                 ) from None
             self._listeners.append((listener, bound))
             services.connections.rates.watch(listener.name, bound, on_controller=listener.name in controllers)
+        if self._config["ottla.metrics.listener"]:
+            from ottla.broker.metrics_listener import listen
+
+            self._metrics_listener = await listen(services, self._runtime.network, options)
+
+    def _dispatcher_of(self, services: Services, listener: str, *, on_controller: bool) -> Dispatcher:
+        if listener not in self._config.gateway_listeners:
+            return self._new_dispatcher(services, listener, on_controller=on_controller)
+        from ottla.broker.gateway.dispatcher import GatewayDispatcher
+
+        return GatewayDispatcher(services, listener)
 
     def _open(self, listeners: Sequence[ListenerConfig]) -> None:
         for config, listener in self._listeners:
@@ -234,8 +249,10 @@ class Node:
             controller_endpoints=self._endpoints(config.advertised_controller_listeners),
         )
         self._control = services.control = control
+        services.metrics.measure(control)
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
+        services.peers = peers
         self._fetchers = services.fetchers = ReplicaFetchers(
             services, peers, bytes_in=services.metrics.replication_bytes_in
         )
@@ -382,6 +399,8 @@ class Node:
             await self._control.stop(hand_over=not self.all_stop)
         for _, listener in self._listeners:
             listener.close()
+        if self._metrics_listener is not None:
+            self._metrics_listener.close()
         if self._maintenance is not None:
             self._maintenance.stop()
         if self._markers is not None:

@@ -107,10 +107,11 @@ class ScriptedDispatcher(Dispatcher):
         start: int,
         end: int,
         metered: bool = False,
+        traced: bool = False,
     ) -> Reply:
-        rule = None if metered or end - start < 10 else self._table.take(_API_KEY(buffer, start)[0])
+        rule = None if metered or traced or end - start < 10 else self._table.take(_API_KEY(buffer, start)[0])
         if rule is None:
-            return super().start_request(connection, buffer, view, start, end, metered)
+            return super().start_request(connection, buffer, view, start, end, metered, traced)
         if rule.error is not None:
             reply = self._fail(rule.error, bytes(view[start:end]))
             return reply if reply else super().start_request(connection, buffer, view, start, end)
