@@ -640,7 +640,7 @@ def test_a_deleted_topic_leaves_no_series() -> None:
     meters = TopicMeters(registry, "short-lived")
     meters.messages_in.value += 1
     meters.produce_failed(ErrorCode.MESSAGE_TOO_LARGE, 5)
-    meters.fetch_failed()
+    meters.fetch_failed(ErrorCode.OFFSET_OUT_OF_RANGE)
     assert 'bytesrejected_total{topic="short-lived"} 5\n' in registry.render(0)
     meters.remove()
     assert "short-lived" not in registry.render(0)

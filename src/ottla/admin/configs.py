@@ -10,7 +10,7 @@ from ottla.admin.asking import ask_once, check
 from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResourceResult
+from ottla.wire.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResponse
 from ottla.wire.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,

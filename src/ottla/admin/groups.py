@@ -210,9 +210,9 @@ def commit_offsets(client: BlockingClient, group_id: str, offsets: Mapping[Topic
         max_version=_OFFSET_COMMIT_MAX,
     )
     for topic in answer.topics:
-        for each in topic.partitions:
-            subject = f"The offset of {group_id} in {topic.name}-{each.partition_index} cannot be set"
-            check(each.error_code, None, subject)
+        for result in topic.partitions:
+            subject = f"The offset of {group_id} in {topic.name}-{result.partition_index} cannot be set"
+            check(result.error_code, None, subject)
 
 
 def position_at(offset: int) -> CommittedOffset:
@@ -239,9 +239,9 @@ def delete_offsets(client: BlockingClient, group_id: str, partitions: Iterable[T
     )
     check(answer.error_code, None, f"The offsets of the group {group_id} cannot be deleted")
     for topic in answer.topics:
-        for each in topic.partitions:
-            subject = f"The offset of {group_id} in {topic.name}-{each.partition_index} cannot be deleted"
-            check(each.error_code, None, subject)
+        for result in topic.partitions:
+            subject = f"The offset of {group_id} in {topic.name}-{result.partition_index} cannot be deleted"
+            check(result.error_code, None, subject)
 
 
 def delete_group(client: BlockingClient, group_id: str) -> None:

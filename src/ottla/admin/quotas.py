@@ -16,7 +16,7 @@ from ottla.wire.messages.describe_client_quotas_response import DescribeClientQu
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     entity: Mapping[str, str | None]
-    """`user`, `client-id` or `ip`, or two of them, each with a name, or none for all that have no quota of their own."""
+    """`user`, `client-id` or `ip`, or two of them, each with a name, or none for all without a quota of their own."""
     values: Mapping[str, float]
     """By Kafka's keys, such as `producer_byte_rate`."""
 

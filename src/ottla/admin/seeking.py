@@ -1,8 +1,8 @@
 """Moving a group to another position: first a plan, which can be shown, then its application.
 
-A plan is data: each partition with where the group is, where it would go, and what it would have to read then. The rules
-are those of kafka-consumer-groups: an offset outside of the log becomes its nearest end, and a time after the last
-record is the end.
+A plan is data: each partition with where the group is, where it would go, and what it would have to read then.
+The rules are those of kafka-consumer-groups: an offset outside of the log becomes its nearest end, and a time after the
+last record is the end.
 """
 
 from __future__ import annotations

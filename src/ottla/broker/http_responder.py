@@ -1,5 +1,5 @@
-"""A few pages over HTTP on the node's own ports: `/metrics` for Prometheus, `/health/live` and `/health/ready`, and
-`/replicas/TOPIC/PARTITION` for whoever wants to see a replica at work.
+"""A few pages over HTTP on the node's own ports: `/metrics` for Prometheus, `/health` (`/health/live`), `/ready`
+(`/health/ready`), and `/replicas/TOPIC/PARTITION` for whoever wants to see a replica at work.
 
 One port suffices because the two protocols cannot be mistaken for each other. A Kafka connection begins with the
 length of its first frame; `GET ` and the other methods, read as such, are lengths beyond 1 GiB, and the bytes that
@@ -104,14 +104,14 @@ class HttpResponder:
         match target.partition(b"?")[0]:
             case b"/metrics":
                 return Page(200, self._metrics(), CONTENT_TYPE)
-            case b"/health/live":
+            case b"/health/live" | b"/health":
                 return Page(200, "live\n") if self._is_live() else Page(503, "failed\n")
-            case b"/health/ready":
+            case b"/health/ready" | b"/ready":
                 return Page(200, "ready\n") if self._is_ready() else Page(503, "not ready\n")
             case path if path.startswith(_REPLICAS):
                 return self._replica_page(path.removeprefix(_REPLICAS))
             case _:
-                return Page(404, "There are /metrics, /health/live, /health/ready and /replicas/TOPIC/PARTITION.\n")
+                return Page(404, "There are /metrics, /health, /ready and /replicas/TOPIC/PARTITION.\n")
 
     def _replica_page(self, name: bytes) -> Page:
         topic, _, partition = name.decode("latin-1").partition("/")

@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
+from ottla.cli.commands import CommandsOnUse
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=CommandsOnUse,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Kafka's little sister: the partitioned, replicated log of Apache Kafka, in Python.",
 )
 
@@ -20,6 +23,22 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any key of server.properties; may be given again and again."),
 ]
 LogLevel = Annotated[str, typer.Option(help="What to log to standard error: debug, info, warning or error.")]
+
+
+def _choose_log_format(name: str | None) -> None:
+    if name is not None:
+        from ottla.cli.settings import choose_log_format
+
+        choose_log_format(name)
+
+
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        callback=_choose_log_format,
+        help="How to log: text, or json; text on a terminal and json elsewhere if not given.",
+    ),
+]
 
 
 def _version(wanted: bool) -> None:
@@ -56,6 +75,7 @@ def up(
     ] = None,
     settings: Settings = None,
     log_level: LogLevel = "warning",
+    log_format: LogFormat = None,
 ) -> None:
     """Serve Kafka here and now: one node, or a cluster of several, ready for any Kafka client."""
     from ottla.cli.up import run_up
@@ -80,6 +100,7 @@ def node(
     registry: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve schemas too.")] = "off",
     settings: Settings = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = None,
 ) -> None:
     """Run one node of a cluster on a machine of its own, with Kafka's keys and defaults."""
     from ottla.cli.node import run_node
@@ -96,6 +117,7 @@ def registry(
     ] = None,
     users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
     log_level: LogLevel = "warning",
+    log_format: LogFormat = None,
 ) -> None:
     """Serve a schema registry, with Confluent's API, beside any Kafka cluster."""
     from ottla.cli.registry import run_registry

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 _VALUED = {
-    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--console-port", "--set", "--log-level"},
-    "node": {"--registry", "--set", "--log-level"},
+    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--console-port"}
+    | {"--set", "--log-level", "--log-format"},
+    "node": {"--registry", "--set", "--log-level", "--log-format"},
 }
 _FLAGS = {"up": {"--ephemeral", "--no-console"}, "node": set[str]()}
 
@@ -58,6 +59,13 @@ def parse(arguments: list[str]) -> Parsed | None:
     return parsed
 
 
+def _choose_log_format(parsed: Parsed) -> None:
+    if "--log-format" in parsed.values:
+        from ottla.cli.settings import choose_log_format
+
+        choose_log_format(parsed.last("--log-format", ""))
+
+
 def find(arguments: list[str]) -> Callable[[], None] | None:
     """What to run for this command line, or none if it is for the full parser."""
     parsed = parse(arguments)
@@ -71,6 +79,7 @@ def find(arguments: list[str]) -> Callable[[], None] | None:
 def _up(parsed: Parsed) -> None:
     from ottla.cli.up import run_up
 
+    _choose_log_format(parsed)
     run_up(
         nodes=int(parsed.last("--nodes", "1")),
         port=int(parsed.last("--port", "9092")),
@@ -88,6 +97,7 @@ def _up(parsed: Parsed) -> None:
 def _node(parsed: Parsed) -> None:
     from ottla.cli.node import run_node
 
+    _choose_log_format(parsed)
     run_node(
         Path(parsed.arguments[0]),
         parsed.values.get("--set", []),

@@ -20,7 +20,8 @@ def records(name: str, **query: str | int) -> str:
 
 def record(name: str, number: int, offset: int) -> str:
     """The page of records that begins with this one."""
-    return records(name, **{"partition": number, "from": "offset", "offset": offset})
+    query: dict[str, str | int] = {"partition": number, "from": "offset", "offset": offset}
+    return records(name, **query)
 
 
 def group(name: str) -> str:

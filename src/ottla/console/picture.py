@@ -286,7 +286,7 @@ def legend() -> Markup:
     return tag(
         "ul",
         entry("committed", "committed: below the high watermark"),
-        entry("uncommitted", "appended, not yet on every replica in sync"),
+        entry("uncommitted", "appended, and not known there to be committed"),
         entry("watermark", "high watermark: how far consumers see"),
         entry("log-end", "log end of a replica"),
         class_="legend",

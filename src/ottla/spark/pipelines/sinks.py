@@ -24,10 +24,18 @@ class Run:
     checkpoint: Path
     number: int = 0
     """Of a batch run: the same again until it has finished, so that a sink knows what it has written."""
+    identity: str = ""
+    """Of the home that counts the runs."""
     once: bool = False
     """Stop at what is there when the run begins."""
     interval_s: float = 0.0
     """The least time from batch to batch."""
+
+    @property
+    def sink_id(self) -> str:
+        """By which a sink knows the runs of this home: a home that was lost and made anew counts from 0 again, and its
+        runs are others."""
+        return f"{self.name}-{self.identity}" if self.identity else self.name
 
     def prepare(self, frame: DataFrame) -> DataStreamWriter:
         writer = frame.writeStream.queryName(self.name).option("checkpointLocation", str(self.checkpoint.absolute()))
@@ -52,7 +60,7 @@ class TopicSink:
         return run.prepare(frame).format("ottla").options(**self._options()).start()
 
     def write(self, frame: DataFrame, run: Run) -> None:
-        known = {"sinkId": run.name, "batchId": str(run.number)} if self._is_exact() else {}
+        known = {"sinkId": run.sink_id, "batchId": str(run.number)} if self._is_exact() else {}
         frame.write.format("ottla").mode("append").options(**known, **self._options()).save()
 
     def _is_exact(self) -> bool:
