@@ -31,9 +31,9 @@ def dump(
 ) -> None:
     """Show what is in segment files and indexes, batch by batch; and what is wrong in them, with status 1.
 
-      $ ottla log dump ottla-data/node-1/orders-0
+    $ ottla log dump ottla-data/node-1/orders-0
 
-      $ ottla log dump ottla-data/node-1/orders-0/00000000000000000000.log --records --json
+    $ ottla log dump ottla-data/node-1/orders-0/00000000000000000000.log --records --json
     """
     out = Output(as_json=as_json)
     sound = True
