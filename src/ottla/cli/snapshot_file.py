@@ -19,6 +19,7 @@ from ottla.client.blocking import BlockingClient
 from ottla.errors import Malformed, StartupError
 from ottla.model import TopicPartition
 from ottla.records.batch import read_header
+from ottla.records.records import iterate
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -87,7 +88,7 @@ def _save_partition(client: BlockingClient, file: zipfile.ZipFile, partition: To
     records = 0
     with file.open(f"{partition.topic}/{partition.partition}", "w", force_zip64=True) as member:
         for batch in snapshots.read_batches(client, partition):
-            records += read_header(batch).record_count
+            records += sum(each.offset >= bounds.start for each in iterate(batch))
             member.write(batch)
     return {
         "partition": partition.partition,

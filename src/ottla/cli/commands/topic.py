@@ -141,7 +141,8 @@ def describe_topic(
         return
     session.out.item(
         {},
-        f"{name}  {plural(len(rows), 'partition')}, {plural(topic.replication_factor, 'replica')}, id {topic.topic_id}\n",
+        f"{name}  {plural(len(rows), 'partition')}, {plural(topic.replication_factor, 'replica')}, "
+        f"id {topic.topic_id}\n",
     )
     shown_rows = [{**row, "size": size(row["size_bytes"])} for row in rows]
     columns = {"PARTITION": "partition", "LEADER": "leader", "EPOCH": "leader_epoch", "REPLICAS": "replicas"}
