@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
+from ottla.cli.commands import CommandsOnUse
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=CommandsOnUse,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Kafka's little sister: the partitioned, replicated log of Apache Kafka, in Python.",
 )
 
@@ -20,6 +23,22 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any key of server.properties; may be given again and again."),
 ]
 LogLevel = Annotated[str, typer.Option(help="What to log to standard error: debug, info, warning or error.")]
+
+
+def _choose_log_format(name: str | None) -> None:
+    if name is not None:
+        from ottla.cli.settings import choose_log_format
+
+        choose_log_format(name)
+
+
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        callback=_choose_log_format,
+        help="How to log: text, or json; text on a terminal and json elsewhere if not given.",
+    ),
+]
 
 
 def _version(wanted: bool) -> None:
@@ -50,8 +69,13 @@ def up(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where schemas are served, by the first node; `off` for nowhere."),
     ] = None,
+    console: Annotated[bool, typer.Option("--console/--no-console", help="Serve a console for the browser.")] = True,
+    console_port: Annotated[
+        int | None, typer.Option(help="Where the console is served, on this machine alone; 8080 if not given.")
+    ] = None,
     settings: Settings = None,
     log_level: LogLevel = "warning",
+    log_format: LogFormat = None,
 ) -> None:
     """Serve Kafka here and now: one node, or a cluster of several, ready for any Kafka client."""
     from ottla.cli.up import run_up
@@ -63,6 +87,8 @@ def up(
         data=str(data),
         ephemeral=ephemeral,
         registry=registry,
+        console=console,
+        console_port=console_port,
         settings=settings or [],
         log_level=log_level,
     )
@@ -74,6 +100,7 @@ def node(
     registry: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve schemas too.")] = "off",
     settings: Settings = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = None,
 ) -> None:
     """Run one node of a cluster on a machine of its own, with Kafka's keys and defaults."""
     from ottla.cli.node import run_node
@@ -90,11 +117,41 @@ def registry(
     ] = None,
     users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
     log_level: LogLevel = "warning",
+    log_format: LogFormat = None,
 ) -> None:
     """Serve a schema registry, with Confluent's API, beside any Kafka cluster."""
     from ottla.cli.registry import run_registry
 
     run_registry(bootstrap=bootstrap, listen=listen, config=config, users=users, log_level=log_level)
+
+
+@app.command()
+def console(
+    bootstrap: Annotated[str, typer.Option("--bootstrap", "-b", help="Any Kafka's cluster, as host:port,…")],
+    port: Annotated[int, typer.Option(help="Where to serve the console; 0 picks a free port.")] = 8080,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("-X", metavar="KEY=VALUE", help="A property of Kafka's clients, as security.protocol=SSL."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A file with properties of Kafka's clients.")] = None,
+    registry: Annotated[str | None, typer.Option(metavar="URL", help="The schema registry, to decode records.")] = None,
+    users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Look at any Kafka cluster in the browser."""
+    from ottla.cli.console import run_console
+
+    run_console(
+        bootstrap=bootstrap,
+        host=host,
+        port=port,
+        properties=properties or [],
+        config=config,
+        registry=registry,
+        users=users,
+        log_level=log_level,
+    )
 
 
 @app.command("format")

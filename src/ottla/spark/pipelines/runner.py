@@ -40,7 +40,14 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
             tell(said)
 
         say(status)
-        run = Run(name=pipeline.name, checkpoint=home.checkpoint, number=home.runs(), once=once, interval_s=interval_s)
+        run = Run(
+            name=pipeline.name,
+            checkpoint=home.checkpoint,
+            number=home.runs(),
+            identity=home.identity(),
+            once=once,
+            interval_s=interval_s,
+        )
         try:
             frame = pipeline.build(session(pipeline.name))
             say(replace(status, state=State.RUNNING))

@@ -26,10 +26,18 @@ class Run:
     checkpoint: Path
     number: int = 0
     """Of a batch run: the same again until it has finished, so that a sink knows what it has written."""
+    identity: str = ""
+    """Of the home that counts the runs."""
     once: bool = False
     """Stop at what is there when the run begins."""
     interval_s: float = 0.0
     """The least time from batch to batch."""
+
+    @property
+    def sink_id(self) -> str:
+        """By which a sink knows the runs of this home: a home that was lost and made anew counts from 0 again, and its
+        runs are others."""
+        return f"{self.name}-{self.identity}" if self.identity else self.name
 
     def prepare(self, frame: DataFrame) -> DataStreamWriter:
         writer = frame.writeStream.queryName(self.name).option("checkpointLocation", str(self.checkpoint.absolute()))
@@ -65,7 +73,7 @@ class TopicSink:
         return writer.foreachBatch(write).start()
 
     def write(self, frame: DataFrame, run: Run) -> None:
-        self._write(frame if self.prepare is None else self.prepare(frame), run.name, run.number)
+        self._write(frame if self.prepare is None else self.prepare(frame), run.sink_id, run.number)
 
     def _write(self, frame: DataFrame, sink_id: str, number: int) -> None:
         known = {"sinkId": sink_id, "batchId": str(number)} if self._is_exact() else {}
