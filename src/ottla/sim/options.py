@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import ceil
 from random import Random
 
+SECONDS = 60.0
+"""How long trouble lasts, unless another time is asked for."""
+FAULTS_MIN = 10
+"""So many faults are in a seed at least, or it says that there were fewer."""
 COORDINATOR_MOVE = "coordinator move"
 """The one kind of fault that needs coordinators."""
 
@@ -53,6 +58,11 @@ class Options:
     consumers: int = 2
     transactors: int = 4
 
+    @property
+    def faults_min(self) -> int:
+        """`FAULTS_MIN`, or the share of them that a shorter time can hold."""
+        return min(FAULTS_MIN, ceil(FAULTS_MIN * self.seconds / SECONDS))
+
     def describe(self) -> str:
         roles = f"{self.separate_controllers} controllers apart" if self.separate_controllers else "combined"
         return (
@@ -71,7 +81,7 @@ def expand(
     *,
     kinds: tuple[str, ...],
     nodes: int | None = None,
-    seconds: float = 60.0,
+    seconds: float = SECONDS,
     with_groups: bool = False,
     with_compaction: bool = False,
 ) -> Options:

@@ -47,6 +47,7 @@ class ReplicaChecker:
         self.leaderships = 0
         self._damaged: dict[int, None] = {}
         """Machines with damage on their disks: what is in their files is not held against them."""
+        self._ever_damaged: dict[int, None] = {}
 
     def committed_metadata(self) -> int:
         """Everything before it was committed in the metadata log."""
@@ -334,11 +335,16 @@ class ReplicaChecker:
         """The disk was spoiled on purpose: recovery owes nothing, until the next death or, if it is `damaged`, until
         it has been repaired."""
         if damaged:
-            self._damaged[machine.id] = None
+            self._damaged[machine.id] = self._ever_damaged[machine.id] = None
         else:
             self._damaged.pop(machine.id, None)
         for key in [key for key in self._remains if key[0] == machine.id]:
             del self._remains[key]
+
+    def check_corrupt(self, place: TopicPartition, node: int) -> None:
+        """E1, as clients see it: damage at rest is served by the node that has it, and never spreads to another."""
+        if node not in self._ever_damaged:
+            raise Violation("E1", f"n{node} sent a batch of {place} with a wrong checksum, and its disk is sound")
 
     # At the end.
 
