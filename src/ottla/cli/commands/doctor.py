@@ -22,8 +22,7 @@ def doctor(
     free: Annotated[float, typer.Option(help="So many percent of a volume should be free.")] = 10.0,
     hanging: Annotated[str, typer.Option(help="A transaction may be silent for so long.")] = "15m",
 ) -> None:
-    """Find what is wrong and say what to do: brokers, partitions, disks, transactions, groups, clocks. Status 1 if
-    anything is."""
+    """Find what is wrong with a cluster and say what to do about it. Status 1 if anything is."""
     limits = health.Limits(
         group_lag=lag,
         clock_skew_ms=parse_duration(skew),
