@@ -50,8 +50,8 @@ def test_seek_plans_are_those_of_kafka_consumer_groups(
         assert topics.delete_records(client, {first: 2}) == {first: 2}
         groups.commit_offsets(client, group, {first: groups.position_at(5), second: groups.position_at(3)})
         for options, target in SCENARIOS:
-            arguments = ("--reset-offsets", "--group", group, "--topic", topic, *options, "--dry-run")
-            printed = at("kafka-consumer-groups", *arguments).lines
+            asked = ("--reset-offsets", "--group", group, "--topic", topic, *options, "--dry-run")
+            printed = at("kafka-consumer-groups", *asked).lines
             theirs = {}
             for line in printed:
                 words = line.split()
