@@ -13,7 +13,7 @@ from ottla.cli.formats import Record, parse_format, unescape
 from ottla.cli.output import cell, size, table
 from ottla.cli.times import parse_duration, parse_moment, show_duration, show_moment
 from ottla.errors import StartupError
-from tests.cli.transcripts import run_ottla
+from tests.cli.sessions import run_ottla
 
 RECORD = Record(
     topic="orders",

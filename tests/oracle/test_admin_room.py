@@ -21,11 +21,12 @@ from ottla.admin import (
     transactions,
     users,
 )
+from ottla.cli.times import now_ms
 from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
-from tests.cli.transcripts import run_ottla
+from tests.cli.sessions import run_ottla
 from tests.cluster.harness import eventually
 
 from .conftest import At
@@ -119,8 +120,9 @@ def test_every_question_is_answered(at: At, topic: str) -> None:
         with pytest.raises(KafkaError) as refused:
             groups.describe_group(client, f"nobody-{topic}")
         assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND
-        facts = health.gather(client, now_ms=0, limits=health.Limits())
+        facts = health.gather(client, clock=now_ms, limits=health.Limits())
         assert (facts.unreachable, facts.unanswered) == ({}, [])
+        assert abs(facts.clock_skew_ms) < 1_000  # Both run on this machine.
         topics.add_partitions(client, topic, 3)
         topics.delete_topic(client, topic)
         with pytest.raises(KafkaError) as refused:

@@ -8,7 +8,7 @@ from ottla.admin import groups, seeking, topics
 from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
 from ottla.model import TopicPartition
-from tests.cli.transcripts import run_ottla
+from tests.cli.sessions import run_ottla
 
 from .conftest import At
 

@@ -30,7 +30,7 @@ def doctor(
         hanging_ms=parse_duration(hanging),
     )
     with session.client() as client:
-        found = health.examine(client, now_ms=now_ms(), limits=limits)
+        found = health.examine(client, clock=now_ms, limits=limits)
     for each in found:
         session.out.item(
             {"severity": each.severity, "subject": each.subject, "problem": each.problem, "advice": each.advice},
