@@ -59,7 +59,8 @@ class MirrorEnd:
             try:
                 return describe_cluster(client).cluster_id
             except KafkaError as error:
-                raise PipelineError(f"The cluster at {self.bootstrap} does not answer: {error}.") from error
+                reason = error.message or error.code.name
+                raise PipelineError(f"The cluster at {self.bootstrap} does not answer: {reason}.") from error
 
 
 def mirror(
