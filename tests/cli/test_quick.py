@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +77,27 @@ def test_both_readings_are_the_same(line: list[str], calls: list[Any]) -> None:
 @pytest.mark.parametrize("line", LEFT_TO_THE_FULL_PARSER, ids=" ".join)
 def test_what_needs_explaining_is_left_to_the_full_parser(line: list[str]) -> None:
     assert find(line) is None
+
+
+def test_a_node_that_starts_loads_nothing_that_only_some_need() -> None:
+    """What groups, passwords, command lines and web pages are made of would be a tenth of the time that a start takes,
+    each."""
+    late = (
+        "fastapi",
+        "ottla.coordinator.group_shard",
+        "ottla.coordinator.transaction.shard",
+        "ottla.security.scram",
+        "ottla.testing",
+        "pathlib",
+        "pyarrow",
+        "rich",
+        "typer",
+    )
+    script = f"import sys, ottla.cli.quick, ottla.cli.up; print(*[name for name in {late} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-S", "-c", script], env=_environment(), capture_output=True, text=True)
+    assert (run.stdout, run.stderr) == ("\n", "")
+
+
+def _environment() -> dict[str, str]:
+    """Without `site`, whose own files load what they like."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -30,6 +30,13 @@ _NORMAL = (
     (re.compile(r"\b[a-z][A-Za-z0-9-]*-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<member>"),
     (re.compile(r"(?<=127\.0\.0\.1:)\d{2,5}\b"), "<port>"),
     (re.compile(r"\bport\": \d+"), 'port": <port>'),
+    (re.compile(r"\b\d+(\.\d)? (B|KiB|MiB|GiB|TiB)(?=$|\")", re.MULTILINE), "<size>"),
+    (re.compile(r"size_bytes\": \d+"), 'size_bytes": <size>'),
+    (re.compile(r"\b\d+ s in the future"), "<number> s in the future"),
+    (re.compile(r"\b(committed to|leader) +\d+(?! in)"), r"\1 <offset>"),
+    (re.compile(r"\bcrc [0-9a-f]{8}"), "crc <crc>"),
+    (re.compile(r"\bproducer \d+/"), "producer <id>/"),
+    (re.compile(r"\b\d+(\.\d+)? (records\/s|MB\/s|ms at)"), r"<number> \2"),
 )
 
 

@@ -163,6 +163,7 @@ def test_a_test_may_compute_without_starving_the_broker() -> None:
             busy.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit"])
 def test_whatever_ends_the_test_process_ends_its_nodes(end: str) -> None:
     script = f"""
@@ -195,6 +196,7 @@ def _wait_until_gone(path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_test_process_has_nodes_of_its_own() -> None:
     script = """
 import os
@@ -219,3 +221,17 @@ print("both")
         timeout=120,
     )
     assert (run.stdout, run.stderr) == ("both\n", "")
+
+
+@pytest.mark.slow
+def test_a_hundred_nodes_leave_nothing(tmp_path: Path) -> None:
+    """No descriptor, thread, handler of logs, process or file; nor does a cluster, whatever became of its nodes."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.testing.many_nodes", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (run.stdout, run.stderr) == ("nodes True\ncluster True\n", "")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ottla.admin import cluster, groups, log_dirs, topics, transactions
+from ottla.admin import groups, log_dirs, topics, transactions
+from ottla.admin.cluster import Cluster, Quorum, describe_cluster, describe_quorum
 from ottla.admin.offsets import MAX_TIMESTAMP, FoundOffset, look_up
 from ottla.client.blocking import BlockingClient
 from ottla.errors import KafkaError
@@ -48,10 +49,10 @@ class Finding:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     now_ms: int
-    cluster: cluster.Cluster
+    cluster: Cluster
     unreachable: dict[int, str] = field(default_factory=dict)
     """Brokers that do not answer at the address that the cluster tells clients, and why."""
-    quorum: cluster.Quorum | None = None
+    quorum: Quorum | None = None
     partitions: list[topics.Partition] = field(default_factory=list)
     directories: list[log_dirs.LogDirectory] = field(default_factory=list)
     lags: dict[str, int] = field(default_factory=dict)
@@ -69,7 +70,7 @@ def examine(client: BlockingClient, *, now_ms: int, limits: Limits) -> list[Find
 
 
 def gather(client: BlockingClient, *, now_ms: int, limits: Limits) -> Facts:
-    found = cluster.describe_cluster(client)
+    found = describe_cluster(client)
     facts = Facts(now_ms=now_ms, cluster=found)
     for broker in found.brokers:
         if broker.is_fenced:
@@ -89,9 +90,9 @@ def gather(client: BlockingClient, *, now_ms: int, limits: Limits) -> Facts:
         facts.newest_ms.update(
             {key: each.timestamp_ms for key, each in newest.items() if isinstance(each, FoundOffset)}
         )
-    quorum: cluster.Quorum | None = None
+    quorum: Quorum | None = None
     try:
-        quorum = cluster.describe_quorum(client)
+        quorum = describe_quorum(client)
     except KafkaError as error:
         facts.unanswered.append(error.message or error.code.name)
     if not facts.unreachable:
@@ -251,7 +252,7 @@ def _clocks(facts: Facts, limits: Limits) -> Iterator[Finding]:
             )
 
 
-def _leader_clock(quorum: cluster.Quorum) -> int:
+def _leader_clock(quorum: Quorum) -> int:
     """What time it is for the quorum's leader, which counts itself as caught up just now."""
     return max((each.last_caught_up_ms for each in quorum.voters if each.node == quorum.leader), default=-1)
 

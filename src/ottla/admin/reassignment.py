@@ -58,38 +58,93 @@ def plan_moves(
 ) -> list[ReplicaMove]:
     """Spreads these topics over these brokers evenly, replicas and preferred leaders, moving as little as that allows:
     a replica that may stay, stays. Replicas of one partition go to different racks as far as there are any."""
-    replicas_of: dict[int, int] = dict.fromkeys(brokers, 0)
-    leaders_of: dict[int, int] = dict.fromkeys(brokers, 0)
-    known_racks = racks or {}
     partitions = [each for topic in topics for each in topic.partitions]
-    counts = [replication_factor or len(each.replicas) for each in partitions]
-    for topic_partition, count in zip(partitions, counts, strict=True):
+    spread = _Spread(brokers, racks or {})
+    for each in partitions:
+        count = replication_factor or len(each.replicas)
         if count > len(brokers):
             message = (
-                f"{topic_partition.topic}-{topic_partition.partition} has {count} replicas, which {len(brokers)} "
-                "brokers cannot hold: name more brokers, or fewer replicas."
+                f"{each.topic}-{each.partition} has {count} replicas, which {len(brokers)} brokers cannot hold: name "
+                "more brokers, or fewer replicas."
             )
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    share = -(-sum(counts) // len(brokers)) if brokers else 0
-    moves = []
-    for each, count in zip(partitions, counts, strict=True):
-        kept: list[int] = []
-        for node in each.replicas:
-            if node in replicas_of and len(kept) < count and replicas_of[node] < share:
-                kept.append(node)
-                replicas_of[node] += 1
-        while len(kept) < count:
-            used = {known_racks.get(node) for node in kept} - {None}
-            candidates = [node for node in brokers if node not in kept]
-            chosen = min(candidates, key=lambda node: (known_racks.get(node) in used, replicas_of[node], node))
-            kept.append(chosen)
-            replicas_of[chosen] += 1
-        leader = min(kept, key=lambda node: (leaders_of[node], kept.index(node)))
-        leaders_of[leader] += 1
-        after = (leader, *(node for node in kept if node != leader))
-        if after != each.replicas:
-            moves.append(ReplicaMove(topic=each.topic, partition=each.partition, before=each.replicas, after=after))
-    return moves
+        spread.add([node for node in each.replicas if node in brokers][:count], count)
+    spread.fill()
+    spread.level_replicas()
+    spread.level_leaders()
+    return [
+        ReplicaMove(topic=each.topic, partition=each.partition, before=each.replicas, after=tuple(after))
+        for each, after in zip(partitions, spread.replicas, strict=True)
+        if tuple(after) != each.replicas
+    ]
+
+
+class _Spread:
+    """Replicas of partitions on brokers, made even step by step; the first of each partition is to lead."""
+
+    def __init__(self, brokers: Sequence[int], racks: Mapping[int, str | None]) -> None:
+        self._brokers = brokers
+        self._racks = racks
+        self._counts: list[int] = []
+        self._held = dict.fromkeys(brokers, 0)
+        self.replicas: list[list[int]] = []
+
+    def add(self, kept: list[int], count: int) -> None:
+        self.replicas.append(kept)
+        self._counts.append(count)
+        for node in kept:
+            self._held[node] += 1
+
+    def fill(self) -> None:
+        for replicas, count in zip(self.replicas, self._counts, strict=True):
+            while len(replicas) < count:
+                candidates = [node for node in self._brokers if node not in replicas]
+                chosen = min(candidates, key=lambda node: (self._crowding(replicas, node), self._held[node], node))
+                replicas.append(chosen)
+                self._held[chosen] += 1
+
+    def level_replicas(self) -> None:
+        """One replica at a time from whoever has most to whoever has least, until no such step helps."""
+        while self._move_one():
+            pass
+
+    def _move_one(self) -> bool:
+        for giver in sorted(self._brokers, key=lambda node: -self._held[node]):
+            for taker in sorted(self._brokers, key=lambda node: self._held[node]):
+                if self._held[giver] - self._held[taker] < 2:
+                    break
+                for replicas in self.replicas:
+                    if giver not in replicas or taker in replicas:
+                        continue
+                    others = [node for node in replicas if node != giver]
+                    if self._crowding(others, taker) > self._crowding(others, giver):
+                        continue
+                    replicas[replicas.index(giver)] = taker
+                    self._held[giver] -= 1
+                    self._held[taker] += 1
+                    return True
+        return False
+
+    def level_leaders(self) -> None:
+        leads = dict.fromkeys(self._brokers, 0)
+        for replicas in self.replicas:
+            leads[replicas[0]] += 1
+        changed = True
+        while changed:
+            changed = False
+            for replicas in self.replicas:
+                best = min(replicas, key=lambda node: leads[node])
+                if leads[replicas[0]] - leads[best] >= 2:
+                    leads[replicas[0]] -= 1
+                    leads[best] += 1
+                    replicas.remove(best)
+                    replicas.insert(0, best)
+                    changed = True
+
+    def _crowding(self, others: Sequence[int], node: int) -> int:
+        """How many of `others` share the rack of `node`."""
+        rack = self._racks.get(node)
+        return 0 if rack is None else sum(self._racks.get(other) == rack for other in others)
 
 
 def start_moves(client: BlockingClient, moves: Iterable[ReplicaMove]) -> None:

@@ -134,7 +134,7 @@ def apply_seek(client: BlockingClient, plan: SeekPlan) -> None:
     else:
         if group.members:
             message = (
-                f"The group {plan.group_id} is {group.state} with {len(group.members)} members: stop them first, since "
+                f"The group {plan.group_id} is {group.state} and has members: stop them first, since "
                 "only a group without members can be moved."
             )
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, message)

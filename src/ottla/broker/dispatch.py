@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker import authorisation
-from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, offset_commit, produce
+from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
@@ -63,6 +63,8 @@ class Dispatcher:
         self._produce_requests = self._metrics.produce.requests
         self._produce_bytes = self._metrics.produce.bytes
         self._start_known = produce.start_known
+        self._start_commit: Callable[..., Reply | None] | None = None
+        """OffsetCommit's short way, once there was one: what groups need is not loaded before."""
 
     def accept(self) -> ClientConnection:
         doors = self._services.doors
@@ -169,7 +171,7 @@ class Dispatcher:
             position = start + 10 + (client_id_size if client_id_size > 0 else 0)
             if position < end and buffer[position] == 0 and not self._on_controller:
                 began_s = self._clock.monotonic()
-                committing = offset_commit.start(
+                committing = (self._start_commit or self._load_commit())(
                     self._services, connection, buffer, view, version, correlation_id, position + 1, end
                 )
                 if committing is not None:
@@ -220,6 +222,12 @@ class Dispatcher:
             client_id,
             connection.principal,
         )
+
+    def _load_commit(self) -> Callable[..., Reply | None]:
+        from ottla.broker.api import offset_commit
+
+        self._start_commit = offset_commit.start
+        return offset_commit.start
 
     def _load(self, api_key: int) -> _Served:
         api = APIS.get(api_key)

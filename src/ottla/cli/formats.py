@@ -68,7 +68,7 @@ def parse_format(text: str) -> Callable[[Record], bytes]:
 
 def unescape(text: str) -> bytes:
     """A separator as it is typed: `\\t` is a tab."""
-    return re.sub(r"\\(x[0-9A-Fa-f]{2}|.)", lambda found: _escaped(found[1]).decode("latin-1"), text).encode("latin-1")
+    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|[nrt0\\])", lambda found: _escaped(found[1].decode()), text.encode())
 
 
 def record_json(record: Record, key: Any, value: Any) -> dict[str, Any]:

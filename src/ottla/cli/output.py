@@ -47,7 +47,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns with two spaces between them; numbers to the right."""
     texts = [[cell(value) for value in row] for row in rows]
     widths = [max(len(text) for text in column) for column in zip(headings, *texts, strict=True)]
-    rights = [all(isinstance(value, int | float | None) for value in column) for column in zip(*rows, strict=True)]
+    rights = [all(_is_number(value) for value in column) for column in zip(*rows, strict=True)]
     lines = []
     for row in (headings, *texts):
         parts = [
@@ -56,6 +56,14 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         ]
         lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def cell(value: Any) -> str:

@@ -8,7 +8,6 @@ which knows the same options and explains them; a test holds the two against eac
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 _VALUED = {
     "up": {"--nodes", "--port", "--host", "--data", "--registry", "--console-port"}
@@ -95,6 +94,8 @@ def _up(parsed: Parsed) -> None:
 
 
 def _node(parsed: Parsed) -> None:
+    from pathlib import Path
+
     from ottla.cli.node import run_node
 
     _choose_log_format(parsed)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ottla.config.key import InvalidConfig
 from ottla.config.node import NodeConfig
 from ottla.config.properties import parse_properties
 from ottla.errors import StartupError
 from ottla.runtime.logs import FORMATS, VARIABLE, log_handler
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AUDIT = "ottla.audit"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

@@ -18,6 +18,12 @@ def records(name: str, **query: str | int) -> str:
     return topic(name, "records") + (f"?{urlencode(query)}" if query else "")
 
 
+def record(name: str, number: int, offset: int) -> str:
+    """The page of records that begins with this one."""
+    query: dict[str, str | int] = {"partition": number, "from": "offset", "offset": offset}
+    return records(name, **query)
+
+
 def group(name: str) -> str:
     """Any text may be a group's name: what browsers would take for a step in a path is asked for otherwise."""
     if not name or name in (".", "..") or "/" in name or "\\" in name:

@@ -286,7 +286,7 @@ def legend() -> Markup:
     return tag(
         "ul",
         entry("committed", "committed: below the high watermark"),
-        entry("uncommitted", "appended, not yet on every replica in sync"),
+        entry("uncommitted", "appended, and not known there to be committed"),
         entry("watermark", "high watermark: how far consumers see"),
         entry("log-end", "log end of a replica"),
         class_="legend",
@@ -298,6 +298,7 @@ def numbers(state: PartitionState) -> Markup:
     from ottla.console.units import size
 
     heads = ("node", "standing", "log start", "high watermark", "log end", "behind leader", "leader epoch", "size")
+    headings = [tag("th", head, scope="col", class_="number" if at > 1 else None) for at, head in enumerate(heads)]
     leading = state.leading
     rows = []
     for each in state.replicas:
@@ -327,7 +328,7 @@ def numbers(state: PartitionState) -> Markup:
         "div",
         tag(
             "table",
-            tag("thead", tag("tr", [tag("th", head, scope="col") for head in heads])),
+            tag("thead", tag("tr", headings)),
             tag("tbody", rows),
         ),
         class_="table-box",

@@ -175,7 +175,7 @@ def look(client: BlockingClient, nodes: Nodes, before: Look | None) -> Look:
     bounds = known_bounds(client, partitions[:PARTITIONS_MAX])
     if before is None:
         directories = tuple(describe_log_dirs(client))
-        sizes = sizes_of(directories)
+        sizes: Mapping[TopicPartition, Mapping[int, int]] = sizes_of(directories)
     else:
         directories, sizes = before.directories, before.sizes
     groups, unmeasured = _groups(client, bounds)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ottla.client.settings import ClientSettings
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ottla.console.console import Console
+    from ottla.console.guard import App
 
 CONNECTIONS_MAX = 500
 BACKLOG = 128
@@ -51,7 +52,7 @@ async def serve_console(
     registry = Registry(registry_url) if registry_url else None
     console = Console(settings, registry=registry, may_change=loopback or bool(users))
     config = uvicorn.Config(
-        Guard(make_app(console), loopback=loopback, users=users),
+        Guard(cast("App", make_app(console)), loopback=loopback, users=users),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ottla.schemas import avro
+from ottla.schemas import avro, json_compatibility
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.compatibility import incompatibilities
 
@@ -63,6 +63,11 @@ def _canonical_json(schema: SchemaText, normalize: bool) -> str:
     return avro.write_json(value, sort_keys=normalize)
 
 
+def _json_troubles(reader: SchemaText, writer: SchemaText) -> list[str]:
+    found = json_compatibility.troubles(avro.read_json(reader.text), avro.read_json(writer.text))
+    return [f"{{errorType:'{each.kind}', path:'{each.path}'}}" for each in found]
+
+
 def _has_levels(value: avro.Json, levels: int) -> bool:
     """Has it so many levels at most?"""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -81,7 +86,7 @@ def _unjudged(reader: SchemaText, writer: SchemaText) -> list[str]:
 
 KINDS: dict[SchemaType, Kind] = {
     SchemaType.AVRO: Kind(canonical=_canonical_avro, troubles=_avro_troubles),
-    SchemaType.JSON: Kind(canonical=_canonical_json, troubles=_unjudged),
+    SchemaType.JSON: Kind(canonical=_canonical_json, troubles=_json_troubles),
     SchemaType.PROTOBUF: Kind(canonical=_canonical_protobuf, troubles=_unjudged),
 }
 

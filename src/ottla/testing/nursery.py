@@ -89,7 +89,10 @@ def _load_what_all_need() -> None:
     import ottla.broker.forwarding
     import ottla.broker.replication.fetchers
     import ottla.broker.verification
-    import ottla.client.network_peer  # noqa: F401
+    import ottla.client.network_peer
+    import ottla.coordinator.group_shard
+    import ottla.coordinator.transaction.settings
+    import ottla.coordinator.transaction.shard  # noqa: F401
     from ottla.config.key import Scope
     from ottla.config.table import keys
 

@@ -82,7 +82,9 @@ class TestOfAClass:
 
     @pytest.mark.ottla(set={"num.partitions": 2})
     def test_the_nearest_mark_counts(self, ottla: Node) -> None:
-        KafkaProducer(bootstrap_servers=ottla.bootstrap).send("made", b"1").get(timeout=PATIENCE_S)
+        producer = KafkaProducer(bootstrap_servers=ottla.bootstrap)
+        producer.send("made", b"1").get(timeout=PATIENCE_S)
+        producer.close()
         assert ottla.topics() == {"made": 2}
 
 

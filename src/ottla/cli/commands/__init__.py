@@ -22,7 +22,12 @@ TABLE = (
     "acl",
     "schema",
     "txn",
+    "user",
     "profile",
+    "snapshot",
+    "log",
+    "doctor",
+    "bench",
 )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import cluster, log_dirs, reassignment, topics
-from ottla.cli.output import size
+from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, parse_partitions
 from ottla.client.blocking import BlockingClient
 from ottla.errors import StartupError
@@ -61,8 +61,9 @@ def status(session: Session) -> None:
         return
     session.out.item(
         {},
-        f"cluster {found.cluster_id}: {len(rows)} brokers, {summary['topics']} topics, {len(partitions)} partitions, "
-        f"{summary['under_replicated']} under-replicated, {summary['offline']} offline\n",
+        f"cluster {found.cluster_id}: {plural(len(rows), 'broker')}, {plural(len(all_topics), 'topic')}, "
+        f"{plural(len(partitions), 'partition')}, {summary['under_replicated']} under-replicated, "
+        f"{summary['offline']} offline\n",
     )
     shown = [{**row, "stored": size(row["stored_bytes"]), "free": size(row["usable_bytes"])} for row in rows]
     columns = {"NODE": "node", "ADDRESS": "address", "RACK": "rack", "STATE": "state", "LEADS": "leaders"}

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import groups, seeking
+from ottla.cli.output import plural
 from ottla.cli.session import Session, command, group, parse_partitions
 from ottla.errors import StartupError
 from ottla.model import TopicPartition
@@ -92,7 +93,9 @@ def describe_group(
         }
         session.out.item({**item, "partitions": partition_rows, "members": member_rows}, "")
         return
-    session.out.item({}, f"{name}  {found.state}, {found.protocol}, {len(found.members)} members, lag {total}\n")
+    session.out.item(
+        {}, f"{name}  {found.state}, {found.protocol}, {plural(len(found.members), 'member')}, lag {total}\n"
+    )
     if members:
         columns = {"MEMBER": "member", "CLIENT": "client", "HOST": "host", "ASSIGNED": "assigned"}
         session.out.rows(member_rows, columns, empty="The group has no members.")

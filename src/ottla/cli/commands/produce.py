@@ -16,6 +16,7 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 import typer
 
 from ottla.cli.librdkafka import librdkafka_config, sentence
+from ottla.cli.output import plural
 from ottla.cli.schemas import RegistryUrl, find_schema, registry_of
 from ottla.cli.session import Session, command, single
 from ottla.errors import StartupError
@@ -123,7 +124,7 @@ def produce(
     total = sum(sender.delivered.values())
     session.out.item(
         {"topic": topic, "records": total, "bytes": sender.sent_bytes, "partitions": per_partition},
-        f"{total} records to {topic}" + (f", {total / seconds:.0f} records/s" if total >= 10_000 else ""),
+        f"{plural(total, 'record')} to {topic}" + (f", {total / seconds:.0f} records/s" if total >= 10_000 else ""),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import configs, topics
-from ottla.cli.output import size
+from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, pairs, parse_partitions
 from ottla.errors import StartupError
 from ottla.model import TopicPartition
@@ -139,7 +139,11 @@ def describe_topic(
         item = {"name": name, "topic_id": topic.topic_id, "internal": topic.is_internal}
         session.out.item({**item, "partitions": rows, "configs": values}, "")
         return
-    session.out.item({}, f"{name}  {len(rows)} partitions, {topic.replication_factor} replicas, id {topic.topic_id}\n")
+    session.out.item(
+        {},
+        f"{name}  {plural(len(rows), 'partition')}, {plural(topic.replication_factor, 'replica')}, "
+        f"id {topic.topic_id}\n",
+    )
     shown_rows = [{**row, "size": size(row["size_bytes"])} for row in rows]
     columns = {"PARTITION": "partition", "LEADER": "leader", "EPOCH": "leader_epoch", "REPLICAS": "replicas"}
     columns |= {"ISR": "isr"}

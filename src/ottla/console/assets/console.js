@@ -150,12 +150,12 @@ const ottla = (() => {
     }
   });
 
-  let going = 0;
+  let going = -Infinity;
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest?.("input, textarea, select, [contenteditable], dialog, .q-dialog")) return;
     if (event.timeStamp - going < 1500 && event.key !== "g") {
-      going = 0;
+      going = -Infinity;
       const link = [...document.querySelectorAll("a[data-shortcut]")].find((each) => each.dataset.shortcut === event.key);
       if (link) {
         event.preventDefault();

@@ -67,7 +67,7 @@ def register(console: Console) -> None:
                 return
             columns = [
                 Column[User](title="user", cell=lambda each: each.name, sort=lambda each: each.name),
-                Column(
+                Column[User](
                     title="logs in with",
                     cell=lambda each: ", ".join(
                         f"{one.mechanism}, {count(one.iterations, 'iteration')}" for one in each.credentials

@@ -8,12 +8,13 @@ import json
 from fastapi import FastAPI, Request, Response
 
 from ottla.admin.topics import list_topics
+from ottla.client.blocking import BlockingClient
 from ottla.console.browsing import BadQuery, Query
 from ottla.console.console import Console
 from ottla.console.decoding import Decoded, Decoder
 from ottla.console.filters import BadFilter
 from ottla.console.pages.frame import query_of, sentence
-from ottla.console.reading import SeenRecord, read_one
+from ottla.console.reading import Page, SeenRecord, read_one
 from ottla.errors import KafkaError
 
 
@@ -37,7 +38,7 @@ def register(console: Console, app: FastAPI) -> None:
             wanted = Query.parse(query_of(request))
             decoder = console.decoder(wanted.decode)
 
-            def work(client):  # type: ignore[no-untyped-def]
+            def work(client: BlockingClient) -> Page:
                 (topic,) = list_topics(client, [name])
                 return wanted.run(client, name, [each.partition for each in topic.partitions], decoder)
 

@@ -42,7 +42,7 @@ def frame(console: Console, title: str, here: str, crumbs: tuple[tuple[str, str]
     above it, as (name, address)."""
     ui.page_title(f"{title} · Ottla")
     ui.html(_navigation(here), sanitize=False).classes("frame-side")
-    with ui.element("main").props("id=main tabindex=-1").classes("frame-main"):
+    with ui.element("div").props("id=main tabindex=-1").classes("frame-main"):
         _html(
             tag(
                 "div",

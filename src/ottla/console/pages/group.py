@@ -133,10 +133,7 @@ def _page(console: Console, name: str, query: Mapping[str, str]) -> Markup:
                     cell=lambda key: tag(
                         "a",
                         "Next record",
-                        href=addresses.records(
-                            key.topic,
-                            **{"partition": key.partition, "from": "offset", "offset": found.committed.get(key, 0)},
-                        ),
+                        href=addresses.record(key.topic, key.partition, found.committed.get(key, 0)),
                         aria_label=f"The next record of {key.topic}-{key.partition}",
                     ),
                 ),

@@ -58,7 +58,7 @@ def _form(console: Console, name: str, partitions: list[int], first_key: str) ->
                     headers=tuple(parse_headers(str(headers.value or ""))),
                 )
                 done = await console.workers.ask(lambda client: produce(client, draft))
-                link = addresses.records(name, **{"partition": done.partition, "from": "offset", "offset": done.offset})
+                link = addresses.record(name, done.partition, done.offset)
                 said.update(
                     tag(
                         "p",

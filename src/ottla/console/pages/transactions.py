@@ -75,7 +75,7 @@ def _table(found: list[Transaction], left_out: int, query: Mapping[str, str]) ->
         ),
         Column(title="producer id", cell=lambda each: str(each.producer_id), number=True),
         Column(title="epoch", cell=lambda each: count(each.producer_epoch), number=True),
-        Column(
+        Column[Transaction](
             title="partitions",
             cell=lambda each: ", ".join(f"{key.topic}-{key.partition}" for key in each.partitions) or "none",
         ),
