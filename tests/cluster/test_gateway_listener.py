@@ -148,6 +148,8 @@ def test_records_and_groups_go_through(gateway: tuple[Cluster, str]) -> None:
     for partition in range(PARTITIONS):
         of_one = [(offset, value) for each, offset, value in found if each == partition]
         assert of_one == sorted(of_one)  # In the order in which they were produced.
+    protocol = {"group.protocol": "consumer", "group.id": "of-through-again"}
+    assert len(consume(bootstrap, "through", 600, **protocol)) == 600
     # Whoever comes without the gateway finds the group where it is.
     behind = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "of-through"})
     places = [TopicPartition("through", partition) for partition in range(PARTITIONS)]
