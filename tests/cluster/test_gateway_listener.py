@@ -21,6 +21,7 @@ from ottla.runtime.system import free_ports
 from ottla.wire.apis import API_VERSIONS, APIS
 from ottla.wire.frames import request_frame
 from tests.cluster.harness import Cluster
+from tests.oracle.apache_kafka import KafkaTools
 from tests.wire_client import WireClient, last_version
 
 pytestmark = pytest.mark.slow
@@ -213,6 +214,27 @@ def test_what_a_client_asks_wrongly_is_refused_as_ever(gateway: tuple[Cluster, s
         consumer.get_watermark_offsets(TopicPartition("nobody-made-it", 0), timeout=10)
     assert refused.value.args[0].code() in (KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART)
     consumer.close()
+
+
+@pytest.mark.oracle
+def test_apache_kafkas_own_tools_go_through(gateway: tuple[Cluster, str]) -> None:
+    _, bootstrap = gateway
+    make_topic(bootstrap, "java")
+    lines = [f"line {number}" for number in range(60)]
+    with KafkaTools() as tools:
+        at = ("--bootstrap-server", bootstrap, "--topic", "java")
+        tools.check("kafka-console-producer", *at, stdin="\n".join(lines) + "\n", timeout=120)
+        for protocol in ("classic", "consumer"):
+            read = tools.check(
+                "kafka-console-consumer",
+                *at,
+                *("--from-beginning", "--max-messages", "60", "--timeout-ms", "60000"),
+                *("--group", f"java-{protocol}", "--command-property", f"group.protocol={protocol}"),
+                timeout=120,
+            )
+            assert sorted(read.out.splitlines()) == sorted(lines)
+        described = tools.check("kafka-topics", "--describe", *at, timeout=120).out
+    assert described.count(f"Leader: {GATEWAY_ID}") == PARTITIONS
 
 
 def test_nonsense_does_no_harm(gateway: tuple[Cluster, str]) -> None:

@@ -1,4 +1,4 @@
-"""Confluent's serializer for JSON, unchanged, on a real node and the registry beside it."""
+"""Confluent's serializers for JSON and Protobuf, unchanged, on a real node and the registry beside it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.gateway.conftest import Served
 
@@ -76,6 +77,43 @@ def test_json_goes_through_and_its_schema_is_judged(served: Served, client: Sche
         client.register_schema(f"{topic}-value", Schema(order(id={"type": "string"}, note={"type": "string"}), "JSON"))
     assert refused.value.http_status_code == 409
     assert "TYPE_CHANGED" in str(refused.value)
+
+
+def message_class(topic: str, kind: int, *more: str) -> Any:
+    """A class as `protoc` makes it, of one field of the kind, and of strings."""
+    file = descriptor_pb2.FileDescriptorProto(name=f"{topic}-{kind}-{len(more)}.proto", syntax="proto3")
+    file.package = topic.replace("-", "_")
+    described = file.message_type.add(name="Order")
+    described.field.add(name="id", number=1, type=kind)
+    for number, name in enumerate(more, 2):
+        described.field.add(name=name, number=number, type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.Order"))
+
+
+def test_protobuf_goes_through_and_its_schema_is_judged(
+    served: Served, client: SchemaRegistryClient, topic: str
+) -> None:
+    kinds = descriptor_pb2.FieldDescriptorProto
+    context = SerializationContext(topic, MessageField.VALUE)
+    settings = {"use.deprecated.format": False}
+    first = message_class(topic, kinds.TYPE_INT32)
+    data = ProtobufSerializer(first, client, settings)(first(id=7), context)
+    assert data is not None
+    read = ProtobufDeserializer(first, settings, client)(there_and_back(served, topic, data), context)
+    assert read is not None
+    assert read.id == 7
+    second = message_class(topic, kinds.TYPE_INT64, "note")
+    ProtobufSerializer(second, client, settings)(second(id=7, note="x"), context)
+    assert list(client.get_versions(f"{topic}-value")) == [1, 2]
+    third = message_class(topic, kinds.TYPE_STRING, "note")
+    with pytest.raises(SchemaRegistryError) as refused:
+        ProtobufSerializer(third, client, settings)(third(id="7"), context)
+    assert refused.value.http_status_code == 409
+    assert "FIELD_SCALAR_KIND_CHANGED" in str(refused.value)
+    text = f'syntax = "proto3"; package {topic.replace("-", "_")}; message Order {{ int64 id = 1; string note = 2; }}'
+    client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
 
 
 @pytest.mark.parametrize(("kind", "text"), [("PROTOBUF", "no schema"), ("JSON", "{"), ("PROTOBUF", "AAAA")])

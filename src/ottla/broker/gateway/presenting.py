@@ -42,7 +42,7 @@ def present(response: Message, address: Address) -> None:
                     each.leader_id = _leader(each.leader_id)
                     each.replica_nodes = each.isr_nodes = [GATEWAY_ID]
                     each.offline_replicas = []
-                    each.eligible_leader_replicas = each.last_known_elr = None
+                    each.eligible_leader_replicas, each.last_known_elr = [], []  # Java takes no null for them.
         case DescribeClusterResponse() if not response.error_code:
             response.brokers = [DescribeClusterBroker(broker_id=GATEWAY_ID, host=address.host, port=address.port)]
             response.controller_id = GATEWAY_ID
