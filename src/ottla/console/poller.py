@@ -227,7 +227,7 @@ def figures(look: Look) -> dict[str, float]:
     for node, metrics in look.metrics.items():
         found |= {f"bytes_in:{node}": _sum(metrics, BYTES_IN), f"bytes_out:{node}": _sum(metrics, BYTES_OUT)}
         for api in ("Produce", "Fetch"):
-            if (value := metrics.get(f"{REQUEST_MS}{{{api},0.99}}")) is not None:
+            if value := metrics.get(f"{REQUEST_MS}{{{api},0.99}}"):  # None came lately where it is zero.
                 found[f"{api.lower()}_ms:{node}"] = value
     for name, topic in look.topics.items():
         ends = [look.bounds.get(TopicPartition(name, each.partition)) for each in topic.partitions]

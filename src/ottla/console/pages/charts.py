@@ -57,6 +57,10 @@ def _page(console: Console) -> Markup:
             chart("Bytes from producers, by node", by_node("bytes_in", counts=True), bytes_a_second),
             chart("Bytes to consumers, by node", by_node("bytes_out", counts=True), bytes_a_second),
             chart("Time of produce requests, 99th percentile", by_node("produce_ms", counts=False), duration),
-            chart("Time of fetch requests, 99th percentile", by_node("fetch_ms", counts=False), duration),
+            chart(
+                "Time of fetch requests, waiting for records included, 99th percentile",
+                by_node("fetch_ms", counts=False),
+                duration,
+            ),
         ]
     return tag("div", drawn, class_="charts")
