@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from ottla.spark.pipelines.definition import PipelineError, load
 from ottla.spark.pipelines.home import Home, State, Status, homes
@@ -49,6 +52,17 @@ def test_a_file_defines_a_pipeline(tmp_path: Path) -> None:
 def test_a_file_that_defines_none(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(PipelineError, match=said):
         load(written(tmp_path, text))
+
+
+def test_tasks_need_not_import_the_file(tmp_path: Path) -> None:
+    """They run where it may not lie; what they are sent has the functions in it."""
+    pickler: Any = cloudpickle
+    made = load(written(tmp_path, SOUND + "def twice(n): return 2 * n\n", "far_away.py"))
+    assert made.name == "far_away"
+    sent = pickler.dumps(sys.modules["far_away"].twice)
+    del sys.modules["far_away"]
+    sys.path.remove(str(tmp_path.resolve()))
+    assert pickler.loads(sent)(21) == 42
 
 
 def test_no_file(tmp_path: Path) -> None:
