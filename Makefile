@@ -20,7 +20,8 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test spark long sim oracle chaos bench bench-cluster bench-groups bench-compaction bench-hostile fuzz run messages clean
+.PHONY: check setup format lint types layers fast test spark long sim oracle chaos demo fuzz run messages clean \
+	bench bench-cluster bench-groups bench-compaction bench-embedding bench-hostile bench-spark
 
 check: format lint types layers fast
 
@@ -96,9 +97,17 @@ bench-groups: $(READY)
 bench-compaction: $(READY)
 	@$(BIN)/python -m benchmarks.compaction --check
 
+# What a node costs a test that wants one of its own.
+bench-embedding: $(READY)
+	@$(BIN)/python -m benchmarks.embedding --check
+
 # A million hostile requests, ten thousand connections, and what a well-behaved client feels meanwhile.
 bench-hostile: $(READY)
 	@$(BIN)/python -m benchmarks.hostile --check
+
+# Topics as DataFrames beside Spark's own connector, on one PySpark. Needs Java and Maven.
+bench-spark: $(READY)
+	@$(BIN)/python -m benchmarks.spark
 
 # Look for bytes that a decoder does not survive: `make fuzz FUZZ="--seconds 3600 request response"`.
 fuzz: $(READY)
@@ -106,6 +115,10 @@ fuzz: $(READY)
 
 run: $(READY)
 	@$(BIN)/ottla up
+
+# Orders through three nodes and Spark, into a table and back into a topic, while a leader is killed.
+demo: $(READY)
+	@$(BIN)/python examples/demo.py $(DEMO)
 
 # Write the protocol's messages anew from the definitions in Apache Kafka's jars. Needs Java and Maven.
 messages: $(READY)

@@ -145,9 +145,15 @@ def facts(setting: Setting) -> list[str]:
 
 
 def markdown(
-    rows: Sequence[Row], setting: Setting, plot: str, *, told: Sequence[str] = (), made_by: str = "make bench"
+    rows: Sequence[Row],
+    setting: Setting,
+    plot: str,
+    *,
+    where: Sequence[str] | None = None,
+    told: Sequence[str] = (),
+    made_by: str = "make bench",
 ) -> str:
-    """`told` is how it was measured, beyond the surroundings; by default what `make bench` does."""
+    """`where` and `told` are the surroundings, and how it was measured; by default what `make bench` does."""
     names = setting.names
     lines = [
         f"# {names[0]} beside {names[1]}",
@@ -162,7 +168,7 @@ def markdown(
         "",
         "## How it was measured",
         "",
-        *(f"- {fact}" for fact in ([*surroundings(setting), *told] if told else facts(setting))),
+        *(f"- {fact}" for fact in ([*(where or surroundings(setting)), *told] if told else facts(setting))),
         "",
     ]
     return "\n".join(lines)

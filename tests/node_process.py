@@ -35,8 +35,8 @@ class NodeProcess:
         return self._log.read_text()
 
     def complaints(self) -> list[str]:
-        """What it says on standard error, but for where its registry is."""
-        return [line for line in self.log().splitlines() if not line.startswith("schemas: ")]
+        """What it says on standard error, but for where its registry and its console are."""
+        return [line for line in self.log().splitlines() if not line.startswith(("schemas: ", "console: "))]
 
     def kill(self) -> None:
         self.process.kill()

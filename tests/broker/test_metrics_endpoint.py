@@ -71,7 +71,11 @@ class Site:
         self.live = self.ready = True
         self.service = Echo()
         self.responder = HttpResponder(
-            timers=self.timers, metrics=lambda: page, is_live=lambda: self.live, is_ready=lambda: self.ready
+            timers=self.timers,
+            metrics=lambda: page,
+            replica=lambda topic, partition: "{}\n" if (topic, partition) == ("orders", 3) else None,
+            is_live=lambda: self.live,
+            is_ready=lambda: self.ready,
         )
 
     def connect(self, wire: Wire | None = None) -> tuple[ClientConnection, Wire]:
@@ -120,6 +124,12 @@ def test_head_gets_the_head_alone() -> None:
         (b"GET /health/live HTTP/1.1", 200),
         (b"GET /health/ready HTTP/1.1", 200),
         (b"GET / HTTP/1.1", 404),
+        (b"GET /replicas/orders/3 HTTP/1.1", 200),
+        (b"GET /replicas/orders/4 HTTP/1.1", 404),
+        (b"GET /replicas/orders/-3 HTTP/1.1", 404),
+        (b"GET /replicas/orders/3/3 HTTP/1.1", 404),
+        (b"GET /replicas/%s HTTP/1.1" % (b"9" * 4000), 404),
+        (b"GET /replicas/\xff/3 HTTP/1.1", 404),
         (b"GET /metrics/../etc/passwd HTTP/1.1", 404),
         (b"GET /%s HTTP/1.1" % (b"x" * 4000), 404),
         (b"GET /metrics HTTP/2.0", 505),
@@ -630,7 +640,7 @@ def test_a_deleted_topic_leaves_no_series() -> None:
     meters = TopicMeters(registry, "short-lived")
     meters.messages_in.value += 1
     meters.produce_failed(ErrorCode.MESSAGE_TOO_LARGE, 5)
-    meters.fetch_failed()
+    meters.fetch_failed(ErrorCode.OFFSET_OUT_OF_RANGE)
     assert 'bytesrejected_total{topic="short-lived"} 5\n' in registry.render(0)
     meters.remove()
     assert "short-lived" not in registry.render(0)

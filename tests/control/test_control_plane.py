@@ -337,6 +337,24 @@ async def test_a_node_without_voters_is_refused(tmp_path: Path) -> None:
     assert "no voters are known" in await refused_start(node)
 
 
+async def test_a_metadata_log_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
+    """After a clean stop nothing is scanned, so the replay itself has to look."""
+    node = await StagedNode(tmp_path).start()
+    await node.create("orders")
+    await node.stop()
+    segment = tmp_path / METADATA / "00000000000000000000.log"
+    written = segment.read_bytes()
+    assert written.count(b"orders") == 1
+    segment.write_bytes(written.replace(b"orders", b"nrders"))
+    said = await refused_start(StagedNode(tmp_path))
+    assert "is damaged at offset" in said
+    assert "let it join again" in said
+    segment.write_bytes(written)
+    node = await StagedNode(tmp_path).start()
+    assert node.image.topic("orders") is not None
+    await node.stop()
+
+
 async def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
     node = StagedNode(tmp_path)
     checkpoint = tmp_path / METADATA / SnapshotId(0, 0).file_name

@@ -23,7 +23,7 @@ def test_an_empty_registry_renders_nothing() -> None:
 def test_rows_are_well_formed() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
     for row in ROWS:
-        assert re.fullmatch("kafka_[a-z0-9_]+", row.name), row
+        assert re.fullmatch("(kafka|process)_[a-z0-9_]+", row.name), row
         assert row.help.endswith("."), row
         assert all(re.fullmatch("[a-z_]+", label) for label in row.labels)
 

@@ -1,4 +1,4 @@
-"""Ten thousand keys go to the same partitions, whoever sends them: Java's producer, librdkafka, and our own code."""
+"""Ten thousand keys go to the same partitions, whoever sends them: Java, librdkafka, our own code, `ottla produce`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.records.partitioner import LIBRDKAFKA_MURMUR2, Murmur2, partition_of_key
+from tests.cli.sessions import run_ottla
 from tests.records.columns_of import strings
 
 from .apache_kafka import compiled, java
@@ -56,3 +57,30 @@ def test_java_librdkafka_and_we_agree(node: Node, topic: str) -> None:
         producer.poll(0)
     assert producer.flush(60) == 0
     assert [chosen[key] for key in wanted] == ours
+
+
+def test_ottla_produce_agrees_too(node: Node, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_CONFIG", "/nonexistent/config.toml")
+    wanted = keys()
+    separator, delimiter = b"\x00\xca\xfe\x00\xf0", b"\x00\xde\xad\x00\xf1"
+    assert not any(separator in key + delimiter or delimiter in key + separator for key in wanted)
+    at = ("-b", node.bootstrap)
+    assert run_ottla(["topic", "create", topic, "-p", str(PARTITIONS), "-r", "1", *at])[0] == 0
+    typed = ["-K", _typed(separator), "-D", _typed(delimiter)]
+    status, _, said = run_ottla(
+        ["produce", topic, *typed, *at], b"".join(key + separator + delimiter for key in wanted)
+    )
+    assert status == 0, said
+    form = "%p %K " + "%k" + _typed(delimiter)
+    status, out, said = run_ottla(["consume", topic, "-o", "beginning", "-e", "-f", form, *at])
+    assert status == 0, said
+    chosen: dict[bytes, int] = {}
+    for piece in out.split(delimiter)[:-1]:
+        partition, length, key = piece.split(b" ", 2)
+        assert len(key) == int(length)
+        chosen[key] = int(partition)
+    assert [chosen[key] for key in wanted] == [partition_of_key(key, PARTITIONS) for key in wanted]
+
+
+def _typed(data: bytes) -> str:
+    return "".join(f"\\x{each:02x}" for each in data)

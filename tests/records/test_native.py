@@ -10,6 +10,7 @@ import pytest
 
 from ottla.errors import KafkaError
 from ottla.records import BatchBuilder, BatchHeader, ValidationRules, _pure, validate
+from ottla.records.batch import HEADER_SIZE
 from ottla.records.varint import encode_varint
 
 from .crafting import NATIVE, NOW, seal
@@ -175,6 +176,22 @@ def test_both_sides_agree_on_batches_with_very_many_records() -> None:
         checked = native().check(BatchHeader, batch, LONG_MIN, LONG_MAX, False)
         assert checked is not None
         assert checked == _pure.check(BatchHeader, batch, LONG_MIN, LONG_MAX, False)
+
+
+def test_both_sides_agree_on_large_batches_one_after_another() -> None:
+    """The walk in Python keeps the memory of a large batch for the next: nothing of one shows in another."""
+    for size, count in ((1_000, 1_000), (999, 300), (1_000, 1_000), (10, 20), (5_000, 100), (1_000, 140)):
+        builder = BatchBuilder()
+        for index in range(count):
+            builder.append(NOW + index // 100, None, bytes(size))
+        batch = bytearray(builder.build())
+        wanted = native().check(BatchHeader, batch, LONG_MIN, LONG_MAX, False)
+        assert wanted is not None
+        assert _pure.check(BatchHeader, batch, LONG_MIN, LONG_MAX, False) == wanted
+        body = memoryview(batch)[HEADER_SIZE:]
+        for cut in (1, size, len(body) // 2):
+            arguments = (body[:-cut], count, NOW, None, LONG_MIN, LONG_MAX, False)
+            assert _pure.walk(*arguments) == native().walk(*arguments)
 
 
 @pytest.mark.parametrize("name", ["check", "crc32c", "crc_matches", "parse_header", "walk"])

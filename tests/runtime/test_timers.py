@@ -139,3 +139,24 @@ async def test_a_deadline_draws_nearer_and_can_be_cancelled() -> None:
     pass_ms(wheel, clock, 600)
     assert fired == ["nearer"]
     wheel.close()
+
+
+async def test_a_clock_that_is_set_ahead_makes_due_what_it_passes() -> None:
+    clock = HandClock()
+    wheel = TimerWheel(clock)
+    fired: list[str] = []
+    wheel.after(5_000, lambda: fired.append("passed"))
+    wheel.after(50_000, lambda: fired.append("to come"))
+    deadline = wheel.deadline(8_000, lambda: fired.append("put off"))
+    deadline.put(20_000)
+    clock.now_s += 10
+    wheel.on_clock_moved()
+    assert fired == ["passed"]
+    clock.now_s += 100
+    wheel.on_clock_moved()
+    # The one that was put off looks at its time when its own tick comes, and is then called at once.
+    await asyncio.sleep(0)
+    assert sorted(fired) == ["passed", "put off", "to come"]
+    wheel.on_clock_moved()
+    assert len(fired) == 3
+    wheel.close()

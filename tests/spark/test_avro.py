@@ -12,13 +12,15 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from pyspark.errors import PythonException
+from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as f
 
 from ottla.spark import dead_letters
 from ottla.spark.avro import decode, from_confluent_avro, schema_of, to_confluent_avro
 from tests.gateway.conftest import Served, registry_url
 from tests.node_process import running_node
+from tests.spark.conftest import despite_slow_workers
+from tests.spark.sink_world import committed, create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,6 +144,47 @@ def test_dead_letters_say_why_and_where_from_and_the_stream_goes_on(
     headers = dict(unknown.headers())
     assert (headers[dead_letters.OFFSET], headers[dead_letters.SCHEMA_ID]) == (b"3", b"9999")
     assert b"no schema with id 9999" in headers[dead_letters.ERROR]
+
+
+def test_dead_letters_that_go_through_the_sink_are_there_once_though_a_task_dies(
+    spark: SparkSession, served: Served, tmp_path: Path, crash_plan: Path
+) -> None:
+    bootstrap = served.node.bootstrap
+    write(served, "once", (V1, {"id": 1}), b"junk", (V1, {"id": 2}), b"\x00\x00\x00\x27\x0f\x02")
+    for topic in ("once.good", "once.dead"):
+        create_topic(bootstrap, topic, 1)
+    reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", bootstrap)
+    source = reader.option("subscribe", "once").option("startingOffsets", "earliest").option("includeHeaders", "true")
+    typed = decode(source.load(), registry=served.url, subject="once-value", failure_column="failure")
+    bad = dead_letters.letters(typed, "once.dead", failure_column="failure")
+    good = typed.where("failure IS NULL").select(
+        f.lit("once.good").alias("topic"), "key", f.to_json("value").cast("binary").alias("value"), "headers"
+    )
+
+    def run() -> None:
+        query = (
+            good.unionByName(bad)
+            .writeStream.format("ottla")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    crash_plan.write_text("rows-acknowledged")
+    with pytest.raises(StreamingQueryException, match=r"(?i)exited|EOF"):
+        despite_slow_workers(run)
+    assert not crash_plan.exists(), "a task died with its letters written"
+    despite_slow_workers(run)
+    assert committed(bootstrap, "once.good", 1) == {'{"id":1}': 1, '{"id":2}': 1}
+    assert committed(bootstrap, "once.dead", 1) == {"junk": 1, "\x00\x00\x00\x27\x0f\x02": 1}
+    headers = [dict(message.headers()) for message in read_all(served, "once.dead", 2)]
+    assert {each["own"] for each in headers} == {b"header"}
+    told = {each[dead_letters.OFFSET]: each for each in headers}
+    assert (told[b"1"][dead_letters.SCHEMA_ID], told[b"3"][dead_letters.SCHEMA_ID]) == (b"", b"9999")
+    assert b"no schema with id 9999" in told[b"3"][dead_letters.ERROR]
+    assert told[b"1"][dead_letters.TOPIC] == b"once"
 
 
 def test_what_spark_wrote_confluents_deserializer_reads(spark: SparkSession, served: Served) -> None:

@@ -103,11 +103,11 @@ def test_an_archive_of_classes_is_made_once_and_used_from_then_on(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_source_and_state_on_the_packaged_java(tmp_path: Path, node: Broker) -> None:
-    """A process of its own, which knows no other Java: it reads a topic and keeps state about it."""
+def test_source_sink_and_state_on_the_packaged_java(tmp_path: Path, node: Broker) -> None:
+    """A process of its own, which knows no other Java: it reads a topic, keeps state about it, and writes another."""
     program = Path(__file__).with_name("on_packaged_java.py")
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, str(program), node.bootstrap, str(tmp_path / "checkpoint")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["java", "25", "rows", "100", "groups", "10"]
+    assert done.stdout.split() == ["java", "25", "rows", "100", "written", "10", "counted", "100"]

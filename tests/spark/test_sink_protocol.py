@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import admin
 
 from ottla.records import Record
 from ottla.records.batch import BatchHeader
@@ -91,6 +92,19 @@ def test_a_query_with_a_new_checkpoint_counts_from_the_beginning(new_query: Call
     query.query_id = "with-a-new-checkpoint"
     query.run_batch(0)
     assert rows(query) == sorted([*query.expected(1).elements()] * 2)
+
+
+def test_a_topic_that_is_deleted_between_the_two_phases_holds_nothing_up(new_query: Callable[..., Query]) -> None:
+    """Its rows are gone with it; the batch is committed, and the next goes into the topic that is there then."""
+    query = new_query()
+    results = stage_all(query, query.open(), 0)
+    client = admin.AdminClient({"bootstrap.servers": query.bootstrap})
+    client.delete_topics([query.topic])[query.topic].result(60)
+    commit(query.sink_options, results)
+    create_topic(query.bootstrap, query.topic, PARTITIONS)
+    query.run_batch(0)
+    query.run_batch(1)
+    assert rows(query) == sorted(row for task in range(query.tasks) for row in rows_of(1, task))
 
 
 def test_a_driver_that_was_replaced_cannot_commit_nor_harm(new_query: Callable[..., Query]) -> None:

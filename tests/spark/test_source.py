@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition, admin
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
@@ -197,3 +197,34 @@ def test_what_ends_a_stream_is_said_in_a_sentence(
         StreamingQueryException, match=f"{topic}-0 ends at offset 0 now, though the query has come to 50"
     ):
         available_now(stream(startingOffsets=offsets), tmp_path / "b", [])
+
+
+def test_records_and_topics_that_are_deleted_between_batches(
+    stream: Callable[..., DataFrame],
+    new_topic: NewTopic,
+    write: Callable[..., None],
+    topic: str,
+    node: Broker,
+    tmp_path: Path,
+) -> None:
+    """Each ends the query with a sentence; with failOnDataLoss=false it goes on with what is there."""
+    client = admin.AdminClient({"bootstrap.servers": node.bootstrap})
+    fresh = {"kafka.metadata.max.age.ms": "0"}
+    new_topic()
+    write(*range(5))
+    seen: list[list[int]] = []
+    available_now(stream(**fresh), tmp_path, seen)
+    write(*range(5, 10))
+    cut = TopicPartition(topic, 0, 8)
+    client.delete_records([cut])[cut].result(60)
+    with pytest.raises(StreamingQueryException, match=f"Offsets 5 to 7 of {topic}-0 are gone"):
+        available_now(stream(**fresh), tmp_path, seen)
+    available_now(stream(**fresh, failOnDataLoss="false"), tmp_path, seen)
+    assert seen == [[0, 1, 2, 3, 4], [8, 9]]
+    client.delete_topics([topic])[topic].result(60)
+    new_topic()
+    write(20)
+    with pytest.raises(StreamingQueryException, match=f"The topic {topic} was deleted and made again"):
+        available_now(stream(**fresh), tmp_path, seen)
+    available_now(stream(**fresh, failOnDataLoss="false"), tmp_path, seen)
+    assert seen[2:] == [[20]]

@@ -264,9 +264,14 @@ class _Still:
 
 def http_request(data: bytes) -> None:
     speaks_http(data)
-    HttpResponder(timers=TimerWheel(_Still()), metrics=lambda: "", is_live=lambda: True, is_ready=lambda: False).answer(
-        data
+    responder = HttpResponder(
+        timers=TimerWheel(_Still()),
+        metrics=lambda: "",
+        is_live=lambda: True,
+        is_ready=lambda: False,
+        replica=lambda topic, partition: None,
     )
+    responder.answer(data)
 
 
 # What is said before anybody has a name.

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.error_codes import error_codes, error_name
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation, ResourceType
 from ottla.model import ZERO_UUID, uuid_to_text
@@ -57,6 +58,8 @@ _LISTS = (
     "feature_updates",
     "groups_names",
     "renewers",
+    "topic_data",
+    "groups",
 )
 """Fields that list what a request is about."""
 _NAMES = (
@@ -68,6 +71,7 @@ _NAMES = (
     "principal_filter",
     "feature",
     "group_id",
+    "transactional_id",
     "voter_id",
     "broker_id",
 )
@@ -144,11 +148,11 @@ def follow(context: Context, request: Message, result: Message | Awaitable[Messa
         return result
     if context.api_key == _INCREMENTAL_ALTER_CONFIGS and not context.on_controller and not _is_of_loggers(request):
         return result
-    about = _about(request)
+    named = about(request)
     if isinstance(result, Message):
-        _tell(context, request, about, result)
+        _tell(context, request, named, result)
         return result
-    return _tell_later(context, request, about, result)
+    return _tell_later(context, request, named, result)
 
 
 async def _tell_later(context: Context, request: Message, about: list[str], result: Awaitable[Message]) -> Message:
@@ -158,10 +162,10 @@ async def _tell_later(context: Context, request: Message, about: list[str], resu
 
 
 def _tell(context: Context, request: Message, about: list[str], response: Message) -> None:
-    errors = Counter(_error_codes(response))
+    errors = Counter(error_codes(response))
     if errors.get(ErrorCode.NOT_CONTROLLER):
         return  # Nothing was decided; whoever is asked next says what came of it.
-    told = " ".join(f"{_error_name(code)}={count}" for code, count in sorted(errors.items()) if code != ErrorCode.NONE)
+    told = " ".join(f"{error_name(code)}={count}" for code, count in sorted(errors.items()))
     _log.info(
         "%s principal=%s host=%s api=%s about=%s%s%s",
         "asked" if getattr(request, "validate_only", False) else "changed",
@@ -174,7 +178,7 @@ def _tell(context: Context, request: Message, about: list[str], response: Messag
     )
 
 
-def _about(request: Message) -> list[str]:
+def about(request: Message) -> list[str]:
     """What a request names, without any value that it sets."""
     found = [text for field in _LISTS for each in getattr(request, field, None) or () for text in _named(each)]
     return found or list(_named(request))
@@ -197,24 +201,6 @@ def _named(part: Any) -> Iterable[str]:
 
 def _is_of_loggers(request: Message) -> bool:
     return any(resource.resource_type == _LOGGERS for resource in getattr(request, "resources", ()))
-
-
-def _error_codes(part: Message) -> Iterable[int]:
-    if hasattr(part, "error_code"):
-        yield part.error_code
-    for field in part.__slots__:
-        value = getattr(part, field)
-        if isinstance(value, list):
-            for each in value:
-                if isinstance(each, Message):
-                    yield from _error_codes(each)
-
-
-def _error_name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
 
 
 def _quoted(text: str) -> str:

@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 POOLED_BYTES = 256 * 1024
 POOLED_MAX = 16
+SPARE_BYTES_MAX = 2 * 1024 * 1024
+SPARE_MAX = 4
+"""So many buffers for long frames are kept when they come back: fresh memory costs more than what is read into it."""
 
 
 class ReceiveBuffers:
@@ -18,6 +21,7 @@ class ReceiveBuffers:
 
     def __init__(self, private_bytes_max: int = -1) -> None:
         self._free: list[bytearray] = []
+        self._spare: list[bytearray] = []
         self._private_bytes_max = private_bytes_max
         self._waiting: list[Callable[[], None]] = []
         self._promised: dict[int, int] = {}
@@ -34,6 +38,7 @@ class ReceiveBuffers:
                 self._free.append(buffer)
             return
         self.private_bytes -= self._promised.pop(id(buffer))
+        self._keep(buffer)
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for retry in waiting:
@@ -49,12 +54,29 @@ class ReceiveBuffers:
         if wanted > promised:
             self.private_bytes += wanted - promised
             promised = wanted
-        larger = bytearray(min(wanted, 2 * len(buffer)))
+        larger = self._take(min(wanted, 2 * len(buffer)))
         larger[: len(buffer)] = buffer
         self._promised[id(larger)] = promised
         if len(buffer) == POOLED_BYTES:
             self.give_back(buffer)
+        else:
+            self._keep(buffer)
         return larger
+
+    def _take(self, size: int) -> bytearray:
+        """At least `size` bytes; more if there is a spare buffer, so that it need not grow again."""
+        for index in range(len(self._spare) - 1, -1, -1):
+            if len(self._spare[index]) >= size:
+                return self._spare.pop(index)
+        # By powers of two, so that what one frame leaves serves others.
+        return bytearray(size if size > SPARE_BYTES_MAX else 1 << (size - 1).bit_length())
+
+    def _keep(self, buffer: bytearray) -> None:
+        if len(buffer) > SPARE_BYTES_MAX:
+            return
+        self._spare.append(buffer)
+        if len(self._spare) > SPARE_MAX:
+            self._spare.remove(min(self._spare, key=len))
 
     def when_freed(self, retry: Callable[[], None]) -> None:
         """Call `retry`, once, when some large buffer has come back."""

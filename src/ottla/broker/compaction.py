@@ -74,7 +74,7 @@ class Compaction:
     def _again(self) -> None:
         """Look for something to do, after the pause that is asked for just now: the key may change."""
         backoff_ms = self._services.config.get_int("log.cleaner.backoff.ms")
-        self._timer = self._services.timers.after(max(1, backoff_ms), self._begin)
+        self._timer = self._services.ageing.after(max(1, backoff_ms), self._begin)
 
     def _begin(self) -> None:
         if not self._stopping:

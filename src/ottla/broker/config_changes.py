@@ -33,6 +33,7 @@ def check_incremental(services: Services, kind: int, name: str, changes: Sequenc
     elif kind == RESOURCE_BROKER_LOGGER:
         require_this_node(services, name)
         _change_loggers(changes, dry=dry)
+        services.on_logger_levels()
         return False
     return True
 

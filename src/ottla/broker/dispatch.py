@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker import authorisation
-from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, offset_commit, produce
+from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
@@ -63,6 +63,8 @@ class Dispatcher:
         self._produce_requests = self._metrics.produce.requests
         self._produce_bytes = self._metrics.produce.bytes
         self._start_known = produce.start_known
+        self._start_commit: Callable[..., Reply | None] | None = None
+        """OffsetCommit's short way, once there was one: what groups need is not loaded before."""
 
     def accept(self) -> ClientConnection:
         doors = self._services.doors
@@ -105,12 +107,16 @@ class Dispatcher:
         start: int,
         end: int,
         metered: bool = False,
+        traced: bool = False,
     ) -> Reply:
         if connection.gate is not None:
             return connection.gate.start_request(bytes(view[start:end]))
         quotas = self._services.quotas
         if quotas is not None and not metered and not self._on_controller:
             return quotas.meter(self, connection, buffer, view, start, end)
+        tracing = self._services.tracing
+        if tracing is not None and not traced:
+            return tracing.trace(self, connection, buffer, view, start, end)
         if connection.opening_size:
             found = find_opening(buffer, start, end, connection.opening_size, self._openings)
             if found is not None:
@@ -165,7 +171,7 @@ class Dispatcher:
             position = start + 10 + (client_id_size if client_id_size > 0 else 0)
             if position < end and buffer[position] == 0 and not self._on_controller:
                 began_s = self._clock.monotonic()
-                committing = offset_commit.start(
+                committing = (self._start_commit or self._load_commit())(
                     self._services, connection, buffer, view, version, correlation_id, position + 1, end
                 )
                 if committing is not None:
@@ -185,16 +191,7 @@ class Dispatcher:
             raise CloseConnection(f"version {version} of {api.name} is not served")
         head = read_request_header(frame)
         request, _ = served.request.read(frame, head.body_position, version, ELEMENTS_MAX)
-        context = Context(
-            self._services,
-            connection,
-            self._listener,
-            self._on_controller,
-            api_key,
-            version,
-            head.client_id,
-            connection.principal,
-        )
+        context = self.context(connection, api_key, version, head.client_id)
         meters = self._metrics.of(api_key, api.name)
         meters.requests.value += 1
         meters.bytes.value += len(frame)
@@ -202,7 +199,7 @@ class Dispatcher:
         if isinstance(result, Promise) and result.done:
             result = result.result()
         if isinstance(result, Message):
-            reply = _encode(api, version, head.correlation_id, result)
+            reply = self.respond(api, version, head.correlation_id, result)
             self._metrics.timed(meters, began_s, reply)
             return reply
         deferred = Deferred()
@@ -213,6 +210,24 @@ class Dispatcher:
         timed = self._metrics.timed(meters, began_s, deferred)
         self._services.spawn(self._finish(connection, deferred, api, version, head.correlation_id, result))
         return timed
+
+    def context(self, connection: ClientConnection, api_key: int, version: int, client_id: str | None) -> Context:
+        return Context(
+            self._services,
+            connection,
+            self._listener,
+            self._on_controller,
+            api_key,
+            version,
+            client_id,
+            connection.principal,
+        )
+
+    def _load_commit(self) -> Callable[..., Reply | None]:
+        from ottla.broker.api import offset_commit
+
+        self._start_commit = offset_commit.start
+        return offset_commit.start
 
     def _load(self, api_key: int) -> _Served:
         api = APIS.get(api_key)
@@ -232,13 +247,18 @@ class Dispatcher:
         result: Awaitable[Message],
     ) -> None:
         try:
-            reply = _encode(api, version, correlation_id, await result)
+            reply = self.respond(api, version, correlation_id, await result)
         except Exception as error:
             self.crashed(connection, error)
             connection.close("internal error")
             return
         deferred.resolve(reply)
         self.end_of_turn()
+
+    def respond(self, api: Api, version: int, correlation_id: int, response: Message) -> bytes:
+        self._metrics.refused(api.name, response)
+        flexible = api.response_header_version(version) == 1
+        return response_frame(correlation_id, response.encode(version), flexible=flexible)
 
     def _step_down(self, frame: bytes) -> Reply:
         """An ApiVersions request from the future is answered in version 0, with the list, so that it can be retried."""
@@ -287,14 +307,10 @@ class _Call:
 
     def on_response(self, promise: Promise[Message]) -> None:
         try:
-            reply = _encode(self._api, self._version, self._correlation_id, promise.result())
+            reply = self._dispatcher.respond(self._api, self._version, self._correlation_id, promise.result())
         except Exception as error:
             self._dispatcher.crashed(self._connection, error)
             self._connection.close("internal error")
             return
         self._meters.answered(self._began_s, self._worked_s, self._dispatcher.now())
         self._deferred.resolve(reply)
-
-
-def _encode(api: Api, version: int, correlation_id: int, response: Message) -> bytes:
-    return response_frame(correlation_id, response.encode(version), flexible=api.response_header_version(version) == 1)

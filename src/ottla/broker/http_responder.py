@@ -1,4 +1,5 @@
-"""A few pages over HTTP on the node's own ports: `/metrics` for Prometheus, `/health/live` and `/health/ready`.
+"""A few pages over HTTP on the node's own ports: `/metrics` for Prometheus, `/health` (`/health/live`), `/ready`
+(`/health/ready`), and `/replicas/TOPIC/PARTITION` for whoever wants to see a replica at work.
 
 One port suffices because the two protocols cannot be mistaken for each other. A Kafka connection begins with the
 length of its first frame; `GET ` and the other methods, read as such, are lengths beyond 1 GiB, and the bytes that
@@ -16,6 +17,7 @@ these as for any other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,6 +39,7 @@ LEAST_LENGTH = min(REQUEST_LENGTHS)
 """Frames below this length cannot be the beginning of a request."""
 
 _DECIDING_BYTES = 6
+_REPLICAS = b"/replicas/"
 _TEXT = "text/plain; charset=utf-8"
 _REASONS = {
     200: "OK",
@@ -63,11 +66,14 @@ class HttpResponder:
         *,
         timers: TimerWheel,
         metrics: Callable[[], str],
+        replica: Callable[[str, int], str | None],
         is_live: Callable[[], bool],
         is_ready: Callable[[], bool],
     ) -> None:
+        """`replica` is the state of one partition as JSON; none where this node does not hold it."""
         self._timers = timers
         self._metrics = metrics
+        self._replica = replica
         self._is_live = is_live
         self._is_ready = is_ready
 
@@ -98,12 +104,23 @@ class HttpResponder:
         match target.partition(b"?")[0]:
             case b"/metrics":
                 return Page(200, self._metrics(), CONTENT_TYPE)
-            case b"/health/live":
+            case b"/health/live" | b"/health":
                 return Page(200, "live\n") if self._is_live() else Page(503, "failed\n")
-            case b"/health/ready":
+            case b"/health/ready" | b"/ready":
                 return Page(200, "ready\n") if self._is_ready() else Page(503, "not ready\n")
+            case path if path.startswith(_REPLICAS):
+                return self._replica_page(path.removeprefix(_REPLICAS))
             case _:
-                return Page(404, "There are /metrics, /health/live and /health/ready.\n")
+                return Page(404, "There are /metrics, /health, /ready and /replicas/TOPIC/PARTITION.\n")
+
+    def _replica_page(self, name: bytes) -> Page:
+        topic, _, partition = name.decode("latin-1").partition("/")
+        if not re.fullmatch("[0-9]{1,9}", partition):
+            return Page(404, "A replica is /replicas/TOPIC/PARTITION.\n")
+        found = self._replica(topic, int(partition))
+        if found is None:
+            return Page(404, "This node has no replica of that partition.\n")
+        return Page(200, found, "application/json")
 
 
 def speaks_http(received: bytes) -> bool | None:

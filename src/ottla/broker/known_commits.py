@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators.served import ServedShard
-from ottla.coordinator.group_shard import GroupShard
-from ottla.coordinator.offsets.codec import encode_key, value_tail
 from ottla.metadata.images import TopicImage, TopicsImage
 from ottla.wire.commit_codec import LAST_VERSION, Opening, read_opening
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection
+    from ottla.broker.coordinators.served import ServedShard
     from ottla.broker.services import Services
+    from ottla.coordinator.group_shard import GroupShard
 
 KNOWN_MAX = 20_000
 """Openings of one version remembered; then all of them are forgotten and learned again."""
@@ -28,6 +27,9 @@ class KnownCommit:
     def __init__(
         self, opening: Opening, topic: TopicImage, topics: TopicsImage, served: ServedShard[GroupShard]
     ) -> None:
+        # A shard is made by now. A node that starts has none, and does not load what it is made of.
+        from ottla.coordinator.offsets.codec import encode_key, value_tail
+
         self.opening = opening
         self.topics = topics
         """Those among which its own was found."""

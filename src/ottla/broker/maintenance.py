@@ -3,6 +3,7 @@ at who has fallen out of sync."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
@@ -17,11 +18,13 @@ TICK_MS = 1_000
 
 
 class LogMaintenance:
-    """Timers on the node's wheel. A round of a kind that is still running is not started again."""
+    """Timers on the node's wheels. A round of a kind that is still running is not started again."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._running: set[str] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._stops: list[Callable[[], None]] = []
 
     def start(self) -> None:
@@ -48,6 +51,10 @@ class LogMaintenance:
         for stop in self._stops:
             stop()
 
+    async def settled(self) -> None:
+        """Until no round is running."""
+        await self._idle.wait()
+
     def _every(
         self,
         name: str,
@@ -58,9 +65,10 @@ class LogMaintenance:
         def begin() -> None:
             if name not in self._running:
                 self._running.add(name)
+                self._idle.clear()
                 self._services.spawn(self._guarded(name, work))
 
-        self._stops.append(self._services.timers.every(period_ms, begin, first_ms=first_ms))
+        self._stops.append(self._services.ageing.every(period_ms, begin, first_ms=first_ms))
 
     async def _guarded(self, name: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
@@ -70,6 +78,8 @@ class LogMaintenance:
             self._services.replicas.fail_offline(error)
         finally:
             self._running.discard(name)
+            if not self._running:
+                self._idle.set()
 
     async def _tick(self) -> None:
         services = self._services

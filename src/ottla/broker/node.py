@@ -61,10 +61,15 @@ def listen_options(config: NodeConfig) -> ListenOptions:
 class Node:
     """States: new → starting → serving → stopping → stopped. `start` and `stop` are called once each."""
 
-    def __init__(self, config: NodeConfig, runtime: Runtime) -> None:
+    def __init__(
+        self, config: NodeConfig, runtime: Runtime, dispatcher: Callable[..., Dispatcher] = Dispatcher
+    ) -> None:
+        """`dispatcher` makes what answers on a listener; a test's own may answer in another way."""
         self._config = config
         self._runtime = runtime
+        self._new_dispatcher = dispatcher
         self._timers = TimerWheel(runtime.clock)
+        self._ageing = self._timers if runtime.ageing is None else TimerWheel(runtime.ageing)
         self._logs = LogManager(
             runtime.disk,
             config.log_dirs,
@@ -73,6 +78,7 @@ class Node:
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
         )
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
+        self._metrics_listener: Listener | None = None
         self._services: Services | None = None
         self._maintenance: LogMaintenance | None = None
         self._compaction: Compaction | None = None
@@ -109,7 +115,9 @@ class Node:
         try:
             self._logs.lock()
             identity = self._read_identity()
-            services = Services(identity.cluster_id, self._config, self._runtime, self._timers, self._logs)
+            services = Services(
+                identity.cluster_id, self._config, self._runtime, self._timers, self._ageing, self._logs
+            )
             self._services = services
             services.stop_node = self._fail
             failures = LogDirFailures(services, self._config.metadata_log_dir, self._fail)
@@ -124,6 +132,9 @@ class Node:
             self._compaction.start()
             services.metrics.start()
             self._open(self._config.broker_listeners)
+            if self._metrics_listener is not None:
+                self._metrics_listener.start()
+                _log.info("metrics are served on http://%s:%d/metrics", *self._metrics_listener.address[:2])
             if self._config.broker_listeners:
                 services.spawn(prepare(services))
         except DiskError as error:
@@ -170,7 +181,7 @@ class Node:
         controllers = {listener.name for listener in self._config.controller_listeners}
         options = listen_options(self._config)
         for listener in self._config.listeners:
-            dispatcher = Dispatcher(services, listener.name, on_controller=listener.name in controllers)
+            dispatcher = self._dispatcher_of(services, listener.name, on_controller=listener.name in controllers)
             network = self._runtime.network if services.doors is None else services.doors.network(listener)
             try:
                 bound = await network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept, options)
@@ -181,6 +192,17 @@ class Node:
                 ) from None
             self._listeners.append((listener, bound))
             services.connections.rates.watch(listener.name, bound, on_controller=listener.name in controllers)
+        if self._config["ottla.metrics.listener"]:
+            from ottla.broker.metrics_listener import listen
+
+            self._metrics_listener = await listen(services, self._runtime.network, options)
+
+    def _dispatcher_of(self, services: Services, listener: str, *, on_controller: bool) -> Dispatcher:
+        if listener not in self._config.gateway_listeners:
+            return self._new_dispatcher(services, listener, on_controller=on_controller)
+        from ottla.broker.gateway.dispatcher import GatewayDispatcher
+
+        return GatewayDispatcher(services, listener)
 
     def _open(self, listeners: Sequence[ListenerConfig]) -> None:
         for config, listener in self._listeners:
@@ -227,8 +249,10 @@ class Node:
             controller_endpoints=self._endpoints(config.advertised_controller_listeners),
         )
         self._control = services.control = control
+        services.metrics.measure(control)
         services.controller = control.channel
         services.producer_ids = ProducerIds(services.allocate_producer_ids)
+        services.peers = peers
         self._fetchers = services.fetchers = ReplicaFetchers(
             services, peers, bytes_in=services.metrics.replication_bytes_in
         )
@@ -359,6 +383,12 @@ class Node:
         if isinstance(error, BaseException) and self._services is not None:
             self._services.on_bug(error)
 
+    async def on_clock_moved(self) -> None:
+        """`Runtime.ageing` was set ahead. Returns when the upkeep of logs that is due by it has been done."""
+        self._ageing.on_clock_moved()
+        if self._maintenance is not None:
+            await self._maintenance.settled()
+
     # Stopping.
 
     async def stop(self) -> None:
@@ -369,6 +399,8 @@ class Node:
             await self._control.stop(hand_over=not self.all_stop)
         for _, listener in self._listeners:
             listener.close()
+        if self._metrics_listener is not None:
+            self._metrics_listener.close()
         if self._maintenance is not None:
             self._maintenance.stop()
         if self._markers is not None:
@@ -389,3 +421,4 @@ class Node:
         now_ms = self._runtime.clock.wall_ms()
         await self._runtime.offload.run(lambda: self._logs.close(now_ms, broker_epoch))
         self._timers.close()
+        self._ageing.close()

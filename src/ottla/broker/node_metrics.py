@@ -18,14 +18,16 @@ import ottla
 from ottla.broker.hosted import FetchWaiter, HostedPartition, ProduceWaiter
 from ottla.broker.purgatory import DelayedProduce
 from ottla.log import Log
-from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.delta import MetadataDelta, PartitionChange
 from ottla.metadata.images import MetadataImage
 from ottla.metrics.registry import Registry
 from ottla.model import METADATA_TOPIC
 from ottla.partition import PartitionLeader
 from ottla.raft.roles import Leader
+from ottla.runtime.process import process_usage
 
 if TYPE_CHECKING:
+    from ottla.broker.control.control_plane import ControlPlane
     from ottla.broker.services import Services
 
 REUSE_FACTOR = 20
@@ -67,6 +69,10 @@ class NodeMetrics:
         self.verification_failures = registry.meter("kafka_server_addpartitionstotxnmanager_verificationfailurerate")
         self.verification_time = registry.histogram("kafka_server_addpartitionstotxnmanager_verificationtimems")
         self.segments_deleted = registry.counter("kafka_log_logmanager_segmentsdeleted")
+        self.unclean_elections = registry.meter("kafka_controller_controllerstats_uncleanleaderelections")
+        self._cpu_seconds = registry.counter("process_cpu_seconds")
+        self._usage = process_usage()
+        self.before_page.append(self._look_at_process)
         self._register_node()
         self._register_requests()
         self._register_logs()
@@ -128,6 +134,8 @@ class NodeMetrics:
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         self._metadata_lag_ms = max(0, self._clock.wall_ms() - image.provenance.timestamp_ms)
+        if self._services.control.is_active_controller:
+            self.unclean_elections.value += sum(map(_is_unclean, delta.partition_changes()))
 
     def _register_node(self) -> None:
         services, gauge = self._services, self._registry.gauge
@@ -136,6 +144,27 @@ class NodeMetrics:
         gauge("kafka_server_kafkaserver_starttimems", lambda: self._started_ms)
         gauge("kafka_server_broker_metadata_metrics_last_applied_record_offset", lambda: services.image.last_offset)
         gauge("kafka_server_broker_metadata_metrics_last_applied_record_lag_ms", lambda: self._metadata_lag_ms)
+        gauge("process_resident_memory_bytes", lambda: self._usage.resident_bytes)
+        gauge("process_open_fds", lambda: self._usage.open_files)
+        gauge("process_max_fds", lambda: self._usage.open_files_max)
+        gauge("kafka_server_snapshotemitter_latestsnapshotgeneratedbytes", self._snapshot_bytes)
+
+    def _snapshot_bytes(self) -> int:
+        """0 while there is none."""
+        sizes = self._services.control.raft.metadata_log.snapshots.sizes
+        return sizes[max(sizes)] if sizes else 0
+
+    def _look_at_process(self) -> None:
+        self._usage = process_usage()
+        self._cpu_seconds.value = self._usage.cpu_seconds
+
+    def measure(self, control: ControlPlane) -> None:
+        """Have the controller of this node tell how long its changes take."""
+        registry = self._registry
+        control.controller.processing_time = registry.histogram(
+            "kafka_controller_controllereventmanager_eventqueueprocessingtimems"
+        )
+        control.controller.commit_latency = registry.histogram("kafka_server_raft_metrics_commit_latency")
 
     # Requests.
 
@@ -313,3 +342,11 @@ class NodeMetrics:
             for topic in image.topics.by_name.values()
             for partition in topic.partitions.values()
         )
+
+
+def _is_unclean(change: PartitionChange) -> bool:
+    """Was a leader elected who may lack committed records?"""
+    before, after = change.before, change.after
+    if before is None or after.leader < 0 or after.leader_epoch == before.leader_epoch:
+        return False
+    return after.leader not in before.isr and after.leader not in before.elr

@@ -7,10 +7,12 @@ timed always.
 
 from __future__ import annotations
 
+from ottla.broker.error_codes import error_codes, error_name
 from ottla.broker.reply import Deferred, Reply
 from ottla.errors import ErrorCode
 from ottla.metrics.registry import Registry
 from ottla.runtime import Clock
+from ottla.wire.message import Message
 
 SAMPLE_EVERY = 64
 SAMPLE_MASK = SAMPLE_EVERY - 1
@@ -58,6 +60,11 @@ class RequestMetrics:
             meters = self._by_key[api_key] = ApiMeters(self._registry, name)
         return meters
 
+    def refused(self, api: str, response: Message) -> None:
+        """Count the error codes that a response holds, wherever they stand in it."""
+        for code in error_codes(response):
+            self._registry.meter(f"{_REQUESTS}errors", api, error_name(code)).value += 1
+
     def timed(self, meters: ApiMeters, began_s: float, reply: Reply) -> Reply:
         """Time a request whose first phase has just ended with `reply`, also if its answer is yet to come."""
         clock = self._clock
@@ -91,11 +98,13 @@ class TopicMeters:
         self.fetches = registry.meter(f"{_TOPICS}totalfetchrequests", topic)
 
     def produce_failed(self, code: ErrorCode, size: int) -> None:
+        self._registry.meter(f"{_REQUESTS}errors", "Produce", code.name).value += 1
         self._registry.meter(f"{_TOPICS}failedproducerequests", self._topic).value += 1
         if code in _TOO_LARGE:
             self._registry.meter(f"{_TOPICS}bytesrejected", self._topic).value += size
 
-    def fetch_failed(self) -> None:
+    def fetch_failed(self, code: int) -> None:
+        self._registry.meter(f"{_REQUESTS}errors", "Fetch", error_name(code)).value += 1
         self._registry.meter(f"{_TOPICS}failedfetchrequests", self._topic).value += 1
 
     def remove(self) -> None:

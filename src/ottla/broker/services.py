@@ -20,11 +20,13 @@ from ottla.broker.http_responder import HttpResponder
 from ottla.broker.image_watch import ImageWatch
 from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.known_commits import KnownCommits
+from ottla.broker.logger_levels import requests_are_traced
 from ottla.broker.node_metrics import NodeMetrics
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.read_ahead import ReadAhead
 from ottla.broker.replica_manager import ReplicaManager
 from ottla.broker.replica_selector import replica_selector
+from ottla.broker.replica_view import replica_page
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.telemetry import Telemetry
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
     from ottla.broker.control.control_plane import ControlPlane
     from ottla.broker.directory_moves import DirectoryMoves
     from ottla.broker.doors.doors import Doors
+    from ottla.broker.request_tracing import RequestTracing
     from ottla.broker.verification import TransactionVerification
+    from ottla.client.network_peer import NetworkPeers
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
     from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
     from ottla.wire.messages.produce_response import ProduceResponse
@@ -69,7 +73,13 @@ class Services:
     """One instance a node. The node builds it; handlers read it; nobody subclasses it."""
 
     def __init__(
-        self, cluster_id: str, config: NodeConfig, runtime: Runtime, timers: TimerWheel, logs: LogManager
+        self,
+        cluster_id: str,
+        config: NodeConfig,
+        runtime: Runtime,
+        timers: TimerWheel,
+        ageing: TimerWheel,
+        logs: LogManager,
     ) -> None:
         self.cluster_id = cluster_id
         self.config = config
@@ -79,6 +89,8 @@ class Services:
         self.offload: Offload = runtime.offload
         self.random = runtime.random
         self.timers = timers
+        self.ageing = ageing
+        """On which sessions, transactions and the upkeep of logs wait: the same wheel, but where a test moves time."""
         self.logs = logs
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata that has been acted upon."""
@@ -87,6 +99,8 @@ class Services:
         self.quotas: ClientQuotas | None = None
         """What clients may use, while anybody is limited; None where nobody is."""
         self.client_quotas = ClientQuotas(self)
+        self.tracing: RequestTracing | None = None
+        """Tells of every request, while somebody wants that; None as a rule."""
         self.audit = AuditLog(runtime.clock)
         self.image_watch = ImageWatch(timers)
         self.known_commits = KnownCommits()
@@ -121,6 +135,7 @@ class Services:
         self.http = HttpResponder(
             timers=timers,
             metrics=metrics.page,
+            replica=self._replica_page,
             is_live=lambda: metrics.is_live,
             is_ready=lambda: metrics.is_ready,
         )
@@ -134,6 +149,8 @@ class Services:
         """The way to the active controller, wherever it is."""
         self.moves: DirectoryMoves
         self.producer_ids: ProducerIds
+        self.peers: NetworkPeers
+        """How the brokers of the cluster are reached."""
         self.verification: TransactionVerification
         self.on_config()
         self.coordinator_topics = CoordinatorTopics(self)
@@ -144,6 +161,13 @@ class Services:
         self.fail_directory: Callable[[str, BaseException], None] = lambda path, error: None
         """The disk under a directory failed, and no partition on it is the one who noticed."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _replica_page(self, topic: str, index: int) -> str | None:
+        """The state of a replica for anybody who asks over HTTP: nobody, where an authorizer decides who may see it."""
+        partition = self.replicas.partition(topic, index)
+        if partition is None or self.authorizer is not None:
+            return None
+        return replica_page(self.config.node_id, partition, self.replicas.now_ms())
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run `work` beside the loop's other business, and hold on to it until it ends."""
@@ -176,6 +200,15 @@ class Services:
         self.logs.cordoned = config.cordoned_log_dirs
         self.logs.set_producer_expiration(config.get_int("producer.id.expiration.ms"))
         self.logs.set_transaction_verification(config.get_bool("transaction.partition.verification.enable"))
+
+    def on_logger_levels(self) -> None:
+        """Levels of loggers were set."""
+        if not requests_are_traced():
+            self.tracing = None
+        elif self.tracing is None:
+            from ottla.broker.request_tracing import RequestTracing
+
+            self.tracing = RequestTracing(self.clock)
 
     async def drain(self) -> None:
         """Wait for what was spawned, but not for ever: nobody may keep a node from stopping."""
@@ -319,7 +352,10 @@ class Services:
         ]
 
     def endpoints_of(self, brokers: Collection[int], listener: str) -> list[tuple[int, str, int, str | None]]:
-        """Id, address and rack of those of `brokers` that are alive and are served on `listener`."""
+        """Id, address and rack of those of `brokers` that are alive and are served on `listener`; of none if that is a
+        gateway, which stands for all of them."""
+        if listener in self.config.gateway_listeners:
+            return []
         return [
             (broker.broker_id, endpoint.host, endpoint.port, broker.rack)
             for broker in (self.image.alive_brokers() if brokers else ())

@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
+from ottla.cli.commands import CommandsOnUse
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=CommandsOnUse,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Kafka's little sister: the partitioned, replicated log of Apache Kafka, in Python.",
 )
 
@@ -20,6 +23,22 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any key of server.properties; may be given again and again."),
 ]
 LogLevel = Annotated[str, typer.Option(help="What to log to standard error: debug, info, warning or error.")]
+
+
+def _choose_log_format(name: str | None) -> None:
+    if name is not None:
+        from ottla.cli.settings import choose_log_format
+
+        choose_log_format(name)
+
+
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        callback=_choose_log_format,
+        help="How to log: text, or json; text on a terminal and json elsewhere if not given.",
+    ),
+]
 
 
 def _version(wanted: bool) -> None:
@@ -50,8 +69,13 @@ def up(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where schemas are served, by the first node; `off` for nowhere."),
     ] = None,
+    console: Annotated[bool, typer.Option("--console/--no-console", help="Serve a console for the browser.")] = True,
+    console_port: Annotated[
+        int | None, typer.Option(help="Where the console is served, on this machine alone; 8080 if not given.")
+    ] = None,
     settings: Settings = None,
     log_level: LogLevel = "warning",
+    log_format: LogFormat = None,
 ) -> None:
     """Serve Kafka here and now: one node, or a cluster of several, ready for any Kafka client."""
     from ottla.cli.up import run_up
@@ -63,6 +87,8 @@ def up(
         data=str(data),
         ephemeral=ephemeral,
         registry=registry,
+        console=console,
+        console_port=console_port,
         settings=settings or [],
         log_level=log_level,
     )
@@ -74,6 +100,7 @@ def node(
     registry: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve schemas too.")] = "off",
     settings: Settings = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = None,
 ) -> None:
     """Run one node of a cluster on a machine of its own, with Kafka's keys and defaults."""
     from ottla.cli.node import run_node
@@ -90,11 +117,41 @@ def registry(
     ] = None,
     users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
     log_level: LogLevel = "warning",
+    log_format: LogFormat = None,
 ) -> None:
     """Serve a schema registry, with Confluent's API, beside any Kafka cluster."""
     from ottla.cli.registry import run_registry
 
     run_registry(bootstrap=bootstrap, listen=listen, config=config, users=users, log_level=log_level)
+
+
+@app.command()
+def console(
+    bootstrap: Annotated[str, typer.Option("--bootstrap", "-b", help="Any Kafka's cluster, as host:port,…")],
+    port: Annotated[int, typer.Option(help="Where to serve the console; 0 picks a free port.")] = 8080,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("-X", metavar="KEY=VALUE", help="A property of Kafka's clients, as security.protocol=SSL."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A file with properties of Kafka's clients.")] = None,
+    registry: Annotated[str | None, typer.Option(metavar="URL", help="The schema registry, to decode records.")] = None,
+    users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Look at any Kafka cluster in the browser."""
+    from ottla.cli.console import run_console
+
+    run_console(
+        bootstrap=bootstrap,
+        host=host,
+        port=port,
+        properties=properties or [],
+        config=config,
+        registry=registry,
+        users=users,
+        log_level=log_level,
+    )
 
 
 @app.command("format")
@@ -237,6 +294,60 @@ def pipeline_table(
     )
 
 
+@pipeline.command("mirror")
+def pipeline_mirror(
+    source: Annotated[str, typer.Option("--from", metavar="HOST:PORT", help="A node of the cluster to mirror.")],
+    target: Annotated[str, typer.Option("--to", metavar="HOST:PORT", help="A node of the cluster to fill.")],
+    topics: Annotated[
+        str, typer.Option(metavar="PATTERN", help="The topics, as a regular expression; those with _ must be named.")
+    ] = "[^_].*",
+    groups: Annotated[
+        str, typer.Option(metavar="PATTERN", help="The consumer groups whose offsets are translated.")
+    ] = ".*",
+    from_config: Annotated[
+        Path | None, typer.Option(help="A client's properties file: how to log in to the first cluster.")
+    ] = None,
+    to_config: Annotated[Path | None, typer.Option(help="The same for the second cluster.")] = None,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on where topics or records were deleted before they were mirrored.")
+    ] = False,
+    name: Name = None,
+    home: Root = HOME,
+    once: Once = False,
+    interval: Interval = 0.0,
+) -> None:
+    """Keep topics of one cluster in another, exactly once, and tell consumer groups where they stand there."""
+    from ottla.cli.pipeline import run_mirror
+
+    run_mirror(
+        source=source,
+        target=target,
+        topics=topics,
+        groups=groups,
+        from_config=from_config,
+        to_config=to_config,
+        skip_lost=skip_lost,
+        name=name,
+        root=home,
+        once=once,
+        interval_s=interval,
+    )
+
+
+@pipeline.command("redrive")
+def pipeline_redrive(
+    topic: Annotated[str, typer.Argument(metavar="DEAD_LETTER_TOPIC", help="The topic with the dead letters.")],
+    to: Annotated[str | None, typer.Option(metavar="TOPIC", help="Send all of them here.")] = None,
+    bootstrap: Bootstrap = ADDRESS,
+    name: Name = None,
+    home: Root = HOME,
+) -> None:
+    """Send dead letters back to the topics that they came from: each once, also if it is run again."""
+    from ottla.cli.pipeline import run_redrive
+
+    run_redrive(topic=topic, to=to, bootstrap=bootstrap, name=name, root=home)
+
+
 @pipeline.command("status")
 def pipeline_status(
     name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None, home: Root = HOME
@@ -255,49 +366,31 @@ def pipeline_stop(name: Annotated[str, typer.Argument(help="The pipeline.")], ho
     stop(name, root=home)
 
 
-user = typer.Typer(no_args_is_help=True, help="SCRAM's users of a running cluster.")
-app.add_typer(user, name="user")
-
-UserName = Annotated[str, typer.Argument(help="The user.")]
-AnyBroker = Annotated[str, typer.Option("--bootstrap-server", help="A broker, as host:port.")]
-CommandConfig = Annotated[
-    Path | None, typer.Option("--command-config", help="A client's properties file: how to log in there.")
-]
-Mechanism = Annotated[str, typer.Option(help="SCRAM-SHA-256 or SCRAM-SHA-512.")]
-
-
-@user.command("set")
-def user_set(
-    name: UserName,
-    bootstrap_server: AnyBroker = "localhost:9092",
-    command_config: CommandConfig = None,
-    mechanism: Mechanism = "SCRAM-SHA-512",
-    iterations: Annotated[int, typer.Option(help="How often the password is hashed.")] = 8192,
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="Spark's SQL, with topics as tables.")],
+    bootstrap: Bootstrap = ADDRESS,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL", help="A schema registry: Avro becomes columns.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Show rows as they come, until Ctrl-C.")] = False,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="With --follow: first those that are there already.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write .csv, .json (a row a line) or .parquet instead.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="So many rows at most; shown are 100 by default.")] = None,
 ) -> None:
-    """Make a user, or give one a new password, which is asked for or read from standard input."""
-    from ottla.cli.user import set_user
+    """Ask topics in SQL, with Spark: a table on the screen, a file, or rows as they come."""
+    from ottla.cli.sql import run_sql
 
-    set_user(
-        name, bootstrap=bootstrap_server, command_config=command_config, mechanism=mechanism, iterations=iterations
+    run_sql(
+        query,
+        bootstrap=bootstrap,
+        registry=registry,
+        follow=follow,
+        from_beginning=from_beginning,
+        output=output,
+        limit=limit,
     )
-
-
-@user.command("remove")
-def user_remove(
-    name: UserName,
-    bootstrap_server: AnyBroker = "localhost:9092",
-    command_config: CommandConfig = None,
-    mechanism: Mechanism = "SCRAM-SHA-512",
-) -> None:
-    """Take a user's credential away."""
-    from ottla.cli.user import remove_user
-
-    remove_user(name, bootstrap=bootstrap_server, command_config=command_config, mechanism=mechanism)
-
-
-@user.command("list")
-def user_list(bootstrap_server: AnyBroker = "localhost:9092", command_config: CommandConfig = None) -> None:
-    """Show who can log in, and how."""
-    from ottla.cli.user import list_users
-
-    list_users(bootstrap=bootstrap_server, command_config=command_config)

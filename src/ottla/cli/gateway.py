@@ -1,10 +1,11 @@
-"""The registry beside a node: its port is open from the start, its process begins with the first connection.
+"""What is served over HTTP beside a node, registry and console: a port is open from the start, its process begins with
+the first connection.
 
     opened → waiting ⇄ serving → closed
 
 Starting a node must not pay for a web server that nobody asks. So only a listening socket is opened; the first
-connection to it starts `python -m ottla.gateway`, which inherits the socket and takes the connection up. If the process
-dies, the next connection starts another.
+connection to it starts `python -m ottla.gateway` or `ottla.console`, which inherits the socket and takes the connection
+up. If the process dies, the next connection starts another.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
+from typing import NamedTuple
 
 from ottla.errors import StartupError
 from ottla.runtime.system import listening_socket
@@ -23,9 +25,25 @@ from ottla.runtime.system import listening_socket
 _log = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS = "127.0.0.1:8081"
+CONSOLE_HOST = "127.0.0.1"
+CONSOLE_PORT = 8080
 OFF = "off"
 PAUSE_S = 1.0
 STOP_TIMEOUT_S = 5.0
+
+
+class Service(NamedTuple):
+    name: str
+    module: str
+    """What is run for it."""
+    package: str
+    """What must be installed for it, with the extra `web`."""
+    option: str
+    """That chooses another port."""
+
+
+REGISTRY = Service("schema registry", "ottla.gateway", "uvicorn", "--registry")
+CONSOLE = Service("console", "ottla.console", "nicegui", "--console-port")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -45,17 +63,19 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_installed() -> None:
+def check_installed(service: Service = REGISTRY) -> None:
     """Raises `StartupError` where the web server is missing."""
-    if importlib.util.find_spec("uvicorn") is None:
-        raise StartupError('The schema registry needs a web server: run `pip install "ottla[web]"`.')
+    if importlib.util.find_spec(service.package) is None:
+        raise StartupError(f'The {service.name} needs a web server: run `pip install "ottla[web]"`.')
 
 
-def open_port(host: str, port: int, *, asked_for: bool) -> RegistryPort | None:
+def open_port(
+    host: str, port: int, *, asked_for: bool, service: Service = REGISTRY, arguments: tuple[str, ...] = ()
+) -> ServicePort | None:
     """A port that was not asked for, but is there by default, may be missing: then something else has it, or the web
-    server is not installed. Raises `StartupError` for one that was asked for."""
+    server is not installed. Raises `StartupError` for one that was asked for. `arguments` are for the process."""
     try:
-        check_installed()
+        check_installed(service)
         sock = listening_socket(host, port)
     except StartupError as error:
         if asked_for:
@@ -65,18 +85,35 @@ def open_port(host: str, port: int, *, asked_for: bool) -> RegistryPort | None:
     except OSError as error:
         if asked_for:
             raise StartupError(
-                f"Port {port} of {host} cannot be used for the schema registry ({error.strerror}): stop what listens "
-                f"there, or choose another with --registry."
+                f"Port {port} of {host} cannot be used for the {service.name} ({error.strerror}): stop what listens "
+                f"there, or choose another with {service.option}."
             ) from None
-        _log.info("There is no schema registry: port %d of %s is taken.", port, host)
+        _log.info("There is no %s: port %d of %s is taken.", service.name, port, host)
         return None
-    return RegistryPort(sock, host)
+    return ServicePort(sock, host, service, arguments)
 
 
-class RegistryPort:
-    def __init__(self, sock: socket.socket, host: str) -> None:
+def open_console(wanted: int | None, *, free_port: bool, registry_url: str | None) -> ServicePort | None:
+    """On the port that was asked for, or on the usual one, which somebody may have: then the person is told. Where
+    clients are served on a free port, so is the console, unless a port was asked for."""
+    port = wanted if wanted is not None else 0 if free_port else CONSOLE_PORT
+    arguments = ("--registry", registry_url) if registry_url is not None else ()
+    found = open_port(CONSOLE_HOST, port, asked_for=wanted is not None, service=CONSOLE, arguments=arguments)
+    if found is None and importlib.util.find_spec(CONSOLE.package) is not None:
+        print(
+            f"ottla: port {port} is taken, so there is no console: choose another with --console-port.",
+            file=sys.stderr,
+            flush=True,
+        )
+    return found
+
+
+class ServicePort:
+    def __init__(self, sock: socket.socket, host: str, service: Service, arguments: tuple[str, ...] = ()) -> None:
         self._socket = sock
         self._host = host
+        self._service = service
+        self._arguments = arguments
         self._bootstrap = ""
         self._process: Process | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -113,18 +150,19 @@ class RegistryPort:
 
     async def _serve(self) -> None:
         descriptor = self._socket.fileno()
-        arguments = ["--fd", str(descriptor), "--bootstrap", self._bootstrap]
+        arguments = ["--fd", str(descriptor), "--bootstrap", self._bootstrap, *self._arguments]
         if is_loopback(self._host):
             arguments.append("--loopback")
         try:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ottla.gateway", *arguments, stdin=PIPE, pass_fds=(descriptor,)
+                sys.executable, "-m", self._service.module, *arguments, stdin=PIPE, pass_fds=(descriptor,)
             )
             status = await self._process.wait()
             self._process = None
-            _log.warning("The schema registry ended with status %d; the next connection starts it again.", status)
+            name = self._service.name
+            _log.warning("The %s ended with status %d; the next connection starts it again.", name, status)
         except OSError as error:
-            _log.warning("The schema registry cannot be started: %s", error)
+            _log.warning("The %s cannot be started: %s", self._service.name, error)
         await asyncio.sleep(PAUSE_S)  # One that cannot start should not keep the machine busy with trying.
         self._wait()
 

@@ -23,7 +23,7 @@ def run_node(properties: Path, settings: list[str], log_level: str, registry: st
     runtime = system_runtime()
     port = None if registry == OFF else open_port(*parse_address(registry), asked_for=True)
     try:
-        serve(config, runtime, lambda node: _on_ready(node, config), registry=port)
+        serve(config, runtime, lambda node: _on_ready(node, config), beside=[] if port is None else [port])
     finally:
         runtime.offload.close()
 

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ottla.cli.settings import read_properties
 from ottla.errors import StartupError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ PATIENCE_S = 60.0
 
 def run_file(path: Path, *, root: Path, once: bool, interval_s: float) -> None:
     """Exits with status 1 and a sentence when the pipeline fails."""
-    _need_spark()
+    need_spark()
     from ottla.spark.pipelines.definition import PipelineError, load
 
     try:
@@ -49,7 +50,7 @@ def run_table(
     once: bool,
     interval_s: float,
 ) -> None:
-    _need_spark()
+    need_spark()
     from ottla.spark.pipelines.definition import PipelineError
     from ottla.spark.pipelines.table_pipeline import table_to_topic, topic_to_table
 
@@ -61,6 +62,43 @@ def run_table(
     except PipelineError as error:
         raise StartupError(str(error)) from error
     run(made, root=root, once=once, interval_s=interval_s)
+
+
+def run_mirror(
+    *,
+    source: str,
+    target: str,
+    topics: str,
+    groups: str,
+    from_config: Path | None,
+    to_config: Path | None,
+    skip_lost: bool,
+    name: str | None,
+    root: Path,
+    once: bool,
+    interval_s: float,
+) -> None:
+    need_spark()
+    from ottla.spark.pipelines.definition import PipelineError
+    from ottla.spark.pipelines.mirror import MirrorEnd, mirror
+
+    ends = [
+        MirrorEnd(bootstrap, {} if config is None else read_properties(config))
+        for bootstrap, config in ((source, from_config), (target, to_config))
+    ]
+    try:
+        made = mirror(*ends, topics=topics, groups=groups, skip_lost=skip_lost, name=name)
+    except PipelineError as error:
+        raise StartupError(str(error)) from error
+    run(made, root=root, once=once, interval_s=interval_s)
+
+
+def run_redrive(*, topic: str, to: str | None, bootstrap: str, name: str | None, root: Path) -> None:
+    need_spark()
+    from ottla.spark.pipelines.redrive import redrive
+
+    made = redrive(bootstrap=bootstrap, dead_letter_topic=topic, to=to, name=name)
+    run(made, root=root, once=True, interval_s=0.0)
 
 
 def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float) -> None:
@@ -78,7 +116,7 @@ def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float) -> Non
 
 
 def show_status(name: str | None, *, root: Path) -> None:
-    _need_spark()
+    need_spark()
     from ottla.spark.pipelines.definition import PipelineError
     from ottla.spark.pipelines.home import Home, homes
 
@@ -106,7 +144,7 @@ def show_status(name: str | None, *, root: Path) -> None:
 
 def stop(name: str, *, root: Path) -> None:
     """Asks the runner to stop, and waits until it has."""
-    _need_spark()
+    need_spark()
     from ottla.spark.pipelines.home import Home
 
     home = Home(root / name)
@@ -151,7 +189,8 @@ class Display:
             self._console.print(said)
 
 
-def _need_spark() -> None:
+def need_spark() -> None:
+    """Raises `StartupError` where there is none. Modules beside which the command is run can be imported."""
     from importlib.util import find_spec
 
     if find_spec("pyspark") is None:

@@ -8,13 +8,13 @@ which knows the same options and explains them; a test holds the two against eac
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 _VALUED = {
-    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--set", "--log-level"},
-    "node": {"--registry", "--set", "--log-level"},
+    "up": {"--nodes", "--port", "--host", "--data", "--registry", "--console-port"}
+    | {"--set", "--log-level", "--log-format"},
+    "node": {"--registry", "--set", "--log-level", "--log-format"},
 }
-_FLAGS = {"up": {"--ephemeral"}, "node": set[str]()}
+_FLAGS = {"up": {"--ephemeral", "--no-console"}, "node": set[str]()}
 
 
 class Parsed:
@@ -53,9 +53,16 @@ def parse(arguments: list[str]) -> Parsed | None:
     wanted = 1 if parsed.command == "node" else 0
     if len(parsed.arguments) != wanted:
         return None
-    if not parsed.last("--port", "0").isdecimal() or not parsed.last("--nodes", "1").isdecimal():
+    if not all(parsed.last(option, "0").isdecimal() for option in ("--port", "--nodes", "--console-port")):
         return None
     return parsed
+
+
+def _choose_log_format(parsed: Parsed) -> None:
+    if "--log-format" in parsed.values:
+        from ottla.cli.settings import choose_log_format
+
+        choose_log_format(parsed.last("--log-format", ""))
 
 
 def find(arguments: list[str]) -> Callable[[], None] | None:
@@ -71,6 +78,7 @@ def find(arguments: list[str]) -> Callable[[], None] | None:
 def _up(parsed: Parsed) -> None:
     from ottla.cli.up import run_up
 
+    _choose_log_format(parsed)
     run_up(
         nodes=int(parsed.last("--nodes", "1")),
         port=int(parsed.last("--port", "9092")),
@@ -78,14 +86,19 @@ def _up(parsed: Parsed) -> None:
         data=parsed.last("--data", "ottla-data"),
         ephemeral="--ephemeral" in parsed.flags,
         registry=parsed.last("--registry", "") or None,
+        console="--no-console" not in parsed.flags,
+        console_port=int(parsed.last("--console-port", "0")) if "--console-port" in parsed.values else None,
         settings=parsed.values.get("--set", []),
         log_level=parsed.last("--log-level", "warning"),
     )
 
 
 def _node(parsed: Parsed) -> None:
+    from pathlib import Path
+
     from ottla.cli.node import run_node
 
+    _choose_log_format(parsed)
     run_node(
         Path(parsed.arguments[0]),
         parsed.values.get("--set", []),

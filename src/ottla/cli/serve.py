@@ -7,10 +7,10 @@ import contextlib
 import gc
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ottla.broker.node import Node
-from ottla.cli.gateway import RegistryPort
+from ottla.cli.gateway import ServicePort
 from ottla.config.node import NodeConfig
 from ottla.runtime import Runtime
 from ottla.runtime.system import raise_descriptor_limit, run
@@ -22,15 +22,15 @@ def serve(
     on_ready: Callable[[Node], None],
     *,
     leash: int | None = None,
-    registry: RegistryPort | None = None,
+    beside: Sequence[ServicePort] = (),
 ) -> None:
     """Start a node, call `on_ready` when clients can be served, and stop it on SIGINT or SIGTERM.
 
     `leash` is the reading end of a pipe: the node also stops when nobody holds the other end any more, and then knows
-    that all nodes of its cluster do. `registry` is where schemas are served beside the node.
+    that all nodes of its cluster do. `beside` is what is served over HTTP beside the node.
     """
     raise_descriptor_limit()
-    run(_serve(config, runtime, on_ready, leash, registry))
+    run(_serve(config, runtime, on_ready, leash, beside))
 
 
 async def _serve(
@@ -38,7 +38,7 @@ async def _serve(
     runtime: Runtime,
     on_ready: Callable[[Node], None],
     leash: int | None,
-    registry: RegistryPort | None,
+    beside: Sequence[ServicePort],
 ) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -68,12 +68,13 @@ async def _serve(
             gc.collect()
             gc.freeze()
             on_ready(node)
-            if registry is not None and node.bootstrap:
-                registry.start(node.bootstrap)
+            if node.bootstrap:
+                for port in beside:
+                    port.start(node.bootstrap)
             await stopping.wait()
         finally:
-            if registry is not None:
-                await registry.stop()
+            for port in beside:
+                await port.stop()
             await node.stop()
     if node.failure is not None:
         raise node.failure

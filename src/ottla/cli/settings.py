@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.config.key import InvalidConfig
 from ottla.config.node import NodeConfig
 from ottla.config.properties import parse_properties
 from ottla.errors import StartupError
+from ottla.runtime.logs import FORMATS, VARIABLE, log_handler
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AUDIT = "ottla.audit"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -45,33 +49,18 @@ def build_config(properties: Mapping[str, str]) -> NodeConfig:
         raise StartupError(str(error.message)) from None
 
 
+def choose_log_format(name: str) -> None:
+    """For this process and those that it starts."""
+    if name.lower() not in FORMATS:
+        raise StartupError(f"--log-format {name} is none of {', '.join(FORMATS)}.")
+    os.environ[VARIABLE] = name.lower()
+
+
 def configure_logging(level: str, who: str = "", *, audited: bool = False) -> None:
     """`who` stands in front of what is said, where several nodes say it in one place. With `audited` the audit log is
     written at any level: a node that is quiet about itself still tells what others do to it."""
     if level.lower() not in _LEVELS:
         raise StartupError(f"--log-level {level} is none of {', '.join(_LEVELS)}.")
-    handler = logging.StreamHandler()
-    handler.setFormatter(
-        OneLineFormatter(
-            f"%(asctime)s {f'{who} ' if who else ''}%(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
-        )
-    )
-    logging.basicConfig(level=_LEVELS[level.lower()], handlers=[handler], force=bool(who))
+    logging.basicConfig(level=_LEVELS[level.lower()], handlers=[log_handler(who)], force=bool(who))
     if audited:
         logging.getLogger(AUDIT).setLevel(logging.INFO)
-
-
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-_CONTROLS |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
-_CONTROLS_IN_TRACEBACKS = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
-
-
-class OneLineFormatter(logging.Formatter):
-    """What is said is one line: a name that a client has chosen cannot begin another, nor speak to the terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = record.message.translate(_CONTROLS)
-        return super().formatMessage(record)
-
-    def formatException(self, ei: Any) -> str:
-        return super().formatException(ei).translate(_CONTROLS_IN_TRACEBACKS)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from ottla.broker.node import Node
-from ottla.cli.gateway import RegistryPort
+from ottla.cli.gateway import ServicePort
 from ottla.cli.serve import serve
 from ottla.cli.settings import configure_logging
 from ottla.config.node import NodeConfig
@@ -39,10 +39,12 @@ _TEXT_CHARS_MAX = 1000
 class Supervisor:
     """States: starting → serving → stopping. Lives in the parent, on an event loop of its own."""
 
-    def __init__(self, data: str, on_ready: Callable[[list[str]], None]) -> None:
-        """`on_ready` gets the addresses of all nodes when the last of them serves."""
+    def __init__(self, data: str, on_ready: Callable[[list[str]], None], console: ServicePort | None = None) -> None:
+        """`on_ready` gets the addresses of all nodes when the last of them serves. The console belongs to the parent:
+        it shows how nodes die."""
         self._data = data
         self._on_ready = on_ready
+        self._console = console
         self._nodes: dict[int, int] = {}
         """Node ids of the children that run, by process id."""
         self._count = 0
@@ -61,7 +63,7 @@ class Supervisor:
         *,
         durable: bool,
         log_level: str,
-        registries: Mapping[int, RegistryPort],
+        registries: Mapping[int, ServicePort],
     ) -> None:
         """Fork the nodes. Before the event loop runs. Each calls `settle` first, beside the others."""
         self._count = len(configs)
@@ -77,6 +79,8 @@ class Supervisor:
                 for other, port in registries.items():
                     if other != node_id:
                         port.close()
+                if self._console is not None:
+                    self._console.close()
                 registry = registries.get(node_id)
                 _run_child(config, settle, leash, report_end, durable=durable, log_level=log_level, registry=registry)
             self._nodes[pid] = node_id
@@ -98,6 +102,8 @@ class Supervisor:
         self._reap()  # Whoever ended before anybody listened.
         await self._ended.wait()
         loop.remove_reader(self._reports)
+        if self._console is not None:
+            await self._console.stop()
         return self._status
 
     def stop(self) -> None:
@@ -127,7 +133,10 @@ class Supervisor:
                 self._addresses[int(node_id)] = text
         if len(self._addresses) == self._count and not self._serving and not self._stopping:
             self._serving = True
-            self._on_ready([address for _, address in sorted(self._addresses.items())])
+            addresses = [address for _, address in sorted(self._addresses.items())]
+            self._on_ready(addresses)
+            if self._console is not None:
+                self._console.start(",".join(addresses))
 
     def _reap(self) -> None:
         self._on_report()
@@ -179,7 +188,7 @@ def _run_child(
     *,
     durable: bool,
     log_level: str,
-    registry: RegistryPort | None,
+    registry: ServicePort | None,
 ) -> NoReturn:
     """The whole life of a node's process."""
     node_id = config.node_id
@@ -195,7 +204,7 @@ def _run_child(
         runtime = system_runtime(durable=durable)
         try:
             settle(runtime, config)
-            serve(config, runtime, on_ready, leash=leash, registry=registry)
+            serve(config, runtime, on_ready, leash=leash, beside=[] if registry is None else [registry])
             status = 0
         finally:
             runtime.offload.close()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.cli.cluster import CONTROLLER_PORT_DISTANCE, check_ports, check_size, configure, make_plan, settle
-from ottla.cli.gateway import DEFAULT_ADDRESS, OFF, RegistryPort, open_port, parse_address
+from ottla.cli.gateway import DEFAULT_ADDRESS, OFF, ServicePort, open_console, open_port, parse_address
 from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings
 from ottla.errors import StartupError
@@ -31,6 +31,8 @@ def run_up(
     data: str,
     ephemeral: bool,
     registry: str | None = None,
+    console: bool = True,
+    console_port: int | None = None,
     settings: list[str],
     log_level: str,
 ) -> None:
@@ -45,6 +47,8 @@ def run_up(
                 f"--set {key}: `ottla up` numbers its nodes itself; use `ottla node` with a file for each."
             )
     registries = _open_registries(registry, nodes, free_port=not port)
+    schemas = registries[1].url if 1 in registries else None
+    page = open_console(console_port, free_port=not port, registry_url=schemas) if console else None
     runtime = system_runtime(durable=not ephemeral)
     if ephemeral:
         data = tempfile.mkdtemp(prefix="ottla-")
@@ -52,9 +56,9 @@ def run_up(
     try:
         check_size(runtime.disk, data, nodes)
         if nodes == 1:
-            _up_one(runtime, started, port, host, data, values, registries.get(1))
+            _up_one(runtime, started, port, host, data, values, registries.get(1), page)
         else:
-            status = _up_many(runtime, started, nodes, port, host, data, values, ephemeral, log_level, registries)
+            status = _up_many(runtime, started, nodes, port, host, data, values, ephemeral, log_level, registries, page)
     finally:
         runtime.offload.close()
         if ephemeral:
@@ -63,7 +67,7 @@ def run_up(
         sys.exit(status)
 
 
-def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict[int, RegistryPort]:
+def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict[int, ServicePort]:
     """By node: the first on the port that was asked for, the next on the one after it. Where clients are served on free
     ports, so are schemas, unless a port was asked for."""
     if wanted == OFF:
@@ -71,7 +75,7 @@ def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict
     host, port = parse_address(wanted or DEFAULT_ADDRESS)
     if wanted is None and free_port:
         port = 0
-    opened: dict[int, RegistryPort] = {}
+    opened: dict[int, ServicePort] = {}
     for node_id in range(1, nodes + 1):
         found = open_port(host, port + node_id - 1 if port else 0, asked_for=wanted is not None)
         if found is not None:
@@ -79,10 +83,12 @@ def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict
     return opened
 
 
-def _tell(addresses: str, started: float, registries: Iterable[str]) -> None:
+def _tell(addresses: str, started: float, registries: Iterable[str], console: ServicePort | None) -> None:
+    # Standard output is one line, for whoever waits for it.
     if urls := ",".join(registries):
-        # Standard output is one line, for whoever waits for it.
         print(f"schemas: {urls}", file=sys.stderr, flush=True)
+    if console is not None:
+        print(f"console: {console.url}", file=sys.stderr, flush=True)
     print(f"ready: {addresses} in {time.monotonic() - started:.2f} s", flush=True)
 
 
@@ -93,7 +99,8 @@ def _up_one(
     host: str,
     data: str,
     values: dict[str, str],
-    registry: RegistryPort | None,
+    registry: ServicePort | None,
+    console: ServicePort | None,
 ) -> None:
     if port:
         check_ports(port, 1)
@@ -128,9 +135,9 @@ def _up_one(
     format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
 
     def on_ready(node: Node) -> None:
-        _tell(node.bootstrap, started, [registry.url] if registry is not None else [])
+        _tell(node.bootstrap, started, [registry.url] if registry is not None else [], console)
 
-    serve(config, runtime, on_ready, registry=registry)
+    serve(config, runtime, on_ready, beside=[each for each in (registry, console) if each is not None])
 
 
 def _up_many(
@@ -143,7 +150,8 @@ def _up_many(
     values: dict[str, str],
     ephemeral: bool,
     log_level: str,
-    registries: Mapping[int, RegistryPort],
+    registries: Mapping[int, ServicePort],
+    console: ServicePort | None,
 ) -> int:
     from ottla.cli.supervisor import Supervisor
 
@@ -155,9 +163,9 @@ def _up_many(
     urls = [each.url for each in registries.values()]
 
     def on_ready(addresses: list[str]) -> None:
-        _tell(",".join(addresses), started, urls)
+        _tell(",".join(addresses), started, urls, console)
 
-    supervisor = Supervisor(data, on_ready)
+    supervisor = Supervisor(data, on_ready, console)
     supervisor.start(
         configs,
         lambda runtime, config: settle(runtime, plan, config),

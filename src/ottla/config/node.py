@@ -271,6 +271,11 @@ class NodeConfig:
         return self.get_text("security.inter.broker.protocol") if name is None else name.upper()
 
     @cached_property
+    def gateway_listeners(self) -> frozenset[str]:
+        """Those on which this node stands for the whole cluster."""
+        return frozenset(name.upper() for name in self.get_list("ottla.gateway.listeners"))
+
+    @cached_property
     def connection_limits(self) -> Mapping[str, int]:
         """The most connections of single hosts."""
         key = "max.connections.per.ip.overrides"

@@ -18,6 +18,7 @@ _TITLES = {
     "security": "Security",
     "remote": "Remote storage",
     "quotas": "Quotas and metrics",
+    "own": "What Kafka does not have",
 }
 _UPDATES = {Update.READ_ONLY: "restart", Update.PER_BROKER: "per broker", Update.CLUSTER_WIDE: "cluster-wide"}
 

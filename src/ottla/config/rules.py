@@ -127,6 +127,7 @@ def _check_listeners(config: NodeConfig) -> None:
         routable,
         "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address.",
     )
+    _check_gateways(config, names)
     for entry in config.get_list("early.start.listeners"):
         _require(
             entry.upper() in names or entry.upper() in config.controller_listener_names,
@@ -182,6 +183,21 @@ def _check_broker_listeners(config: NodeConfig, names: set[str]) -> None:
         "advertised.listeners listener names must be equal to or a subset of the ones defined in listeners. Found "
         f"{','.join(advertised)}. The valid options based on the current configuration are "
         f"{','.join(listener.name for listener in config.listeners)}",
+    )
+
+
+def _check_gateways(config: NodeConfig, names: set[str]) -> None:
+    key = "ottla.gateway.listeners"
+    for name in sorted(config.gateway_listeners):
+        _require(name in names, f"{key} names {name}, which is none of the node's listeners.")
+        _require(
+            name != config.inter_broker_listener_name and name not in config.controller_listener_names,
+            f"{key} names {name}, over which the nodes speak to each other: give the gateway a listener of its own.",
+        )
+    _require(
+        not config.gateway_listeners or not config.has_authorizer,
+        f"{key} is set on a node with an authorizer, and what a gateway hands on would count as done by the node "
+        "itself: remove one of the two.",
     )
 
 

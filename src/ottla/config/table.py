@@ -24,6 +24,7 @@ AREAS = (
     "security",
     "remote",
     "quotas",
+    "own",
 )
 """The modules of `rows` that hold the broker's keys, in the order of the reference page."""
 

@@ -14,13 +14,14 @@ import sys
 
 from ottla.client.settings import ClientSettings
 from ottla.gateway.server import serve_registry
+from ottla.runtime.logs import log_handler
 from ottla.runtime.system import adopted_socket, run
 
 
 def main(arguments: list[str]) -> None:
     descriptor = int(arguments[arguments.index("--fd") + 1])
     bootstrap = arguments[arguments.index("--bootstrap") + 1]
-    logging.basicConfig(format="%(asctime)s registry %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    logging.basicConfig(handlers=[log_handler("gateway")])
     settings = ClientSettings.parse(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""HTTP in front of the registry: bounded requests in, JSON out. An ASGI application.
+"""HTTP in front of the registry and of records: bounded requests in, JSON or a stream out. An ASGI application.
 
 A request is refused before it is looked at if it is too large, comes from a web page of another site, or would change
 something where changes are not allowed (`Door`). What is answered is never cached and never guessed to be a page.
@@ -21,6 +21,9 @@ from ottla.gateway.registry.answers import Raw
 from ottla.gateway.registry.refusals import Refusal
 from ottla.gateway.registry.routes import resolve
 from ottla.gateway.registry.writing import Registry
+from ottla.gateway.rest.api import Answer, RestApi
+from ottla.gateway.rest.tail import CONTENT_TYPE as TAIL_CONTENT_TYPE
+from ottla.gateway.rest.tail import Tail
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -53,15 +56,20 @@ class Door:
         """Raises `Refusal`."""
         host = headers.get("host", "")
         if self.loopback and not _is_loopback(host):
-            raise Refusal(403, "This registry serves its own machine: ask it by the name localhost.")
+            raise Refusal(403, "This port serves its own machine: ask it by the name localhost.")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
-            raise Refusal(403, "A page of another site may not use this registry.")
+            raise Refusal(403, "A page of another site may not use this port.")
         if self.users:
             if not self._knows(headers.get("authorization", "")):
-                raise Refusal(401, "This registry asks for a name and a password.")
+                raise Refusal(401, "This port asks for a name and a password.")
         elif not self.loopback and method in _CHANGING:
-            raise Refusal(403, "This registry can be reached from other machines and has no users: it changes nothing.")
+            raise Refusal(403, "This port can be reached from other machines and has no users: it changes nothing.")
+
+    def check_records(self) -> None:
+        """Records are not for everybody, not even to read. Raises `Refusal`."""
+        if not self.loopback and not self.users:
+            raise Refusal(403, "This port can be reached from other machines and has no users: it shows no records.")
 
     def _knows(self, authorization: str) -> bool:
         kind, _, encoded = authorization.partition(" ")
@@ -85,36 +93,36 @@ def _is_loopback(host: str) -> bool:
 
 
 class App:
-    def __init__(self, registry: Registry, door: Door) -> None:
+    def __init__(self, registry: Registry, door: Door, rest: RestApi | None = None) -> None:
         self._registry = registry
         self._door = door
+        self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # No web sockets, and nothing to do when the server starts or ends.
         try:
-            status, body, content_type = await self._answer(scope, receive)
+            answer = await self._answer(scope, receive)
+            if isinstance(answer, Tail):
+                await _stream(answer, scope["method"], receive, send)
+                return
+            status, body, content_type = answer
         except Refusal as refusal:
             status, content_type = refusal.status, CONTENT_TYPE
             body = _json({"error_code": refusal.code, "message": refusal.message})
         except Exception:
             _log.exception("A request failed")
             status, content_type = 500, CONTENT_TYPE
-            body = _json({"error_code": 500, "message": "The registry failed: its log says why."})
-        headers = [
-            (b"content-type", content_type.encode()),
-            (b"content-length", str(len(body)).encode()),
-            (b"cache-control", b"no-store"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
+            body = _json({"error_code": 500, "message": "The gateway failed: its log says why."})
+        headers = [*_headers(content_type), (b"content-length", str(len(body)).encode())]
         if status == 401:
-            headers.append((b"www-authenticate", b'Basic realm="schema registry"'))
+            headers.append((b"www-authenticate", b'Basic realm="ottla"'))
         if status == 413:
             headers.append((b"connection", b"close"))  # What is left of the body is not waited for.
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, bytes, str]:
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Tail:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         self._door.check(method, headers)
@@ -122,13 +130,53 @@ class App:
         if len(path) + len(query) > PATH_BYTES_MAX:
             raise Refusal(414, "The address of the request is too long.")
         body = await _read_body(headers, receive)
+        if self._rest is not None and self._rest.serves(path.decode("latin-1")):
+            self._door.check_records()
+            return await self._rest.answer(method, path.decode("latin-1"), query.decode("latin-1"), body, headers)
         if body and headers.get("content-type", CONTENT_TYPE).partition(";")[0].strip().lower() not in _CONTENT_TYPES:
             raise Refusal(415, "HTTP 415 Unsupported Media Type")
         target = resolve(method, path.decode("latin-1"), query.decode("latin-1"), body)
         answer = await self._registry.answer(target)
         if isinstance(answer, Raw):
-            return 200, answer.text.encode("utf-8", "replace"), CONTENT_TYPE
-        return 200, _json(answer), CONTENT_TYPE
+            return Answer(200, answer.text.encode("utf-8", "replace"), CONTENT_TYPE)
+        return Answer(200, _json(answer), CONTENT_TYPE)
+
+
+def _headers(content_type: str) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"content-type", content_type.encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    ]
+
+
+async def _stream(tail: Tail, method: str, receive: Receive, send: Send) -> None:
+    """Until the peer hangs up, or the cluster has nothing to say for good."""
+    gone = asyncio.ensure_future(_hung_up(receive))
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": _headers(TAIL_CONTENT_TYPE)})
+        while method != "HEAD":
+            coming = asyncio.ensure_future(tail.chunk())
+            await asyncio.wait({coming, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                coming.cancel()
+                await asyncio.wait({coming})
+                break
+            await send({"type": "http.response.body", "body": coming.result(), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    except Exception as error:
+        # Whoever listens comes back with the id of the last event.
+        _log.warning("A stream ended: %s", error)
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+        await tail.close()
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _read_body(headers: Mapping[str, str], receive: Receive) -> bytes:

@@ -30,10 +30,12 @@ async def serve_registry(
 
     from ottla.gateway.app import App, Door
     from ottla.gateway.registry.writing import Registry
+    from ottla.gateway.rest.api import RestApi
 
     offload = SystemOffload()
     registry = Registry.over(settings, offload)
-    app = App(registry, Door(loopback=loopback, users=users))
+    rest = RestApi(settings)
+    app = App(registry, Door(loopback=loopback, users=users), rest)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -60,4 +62,5 @@ async def serve_registry(
             await server.serve(sockets=[sock])
     finally:
         await registry.close()
+        await rest.close()
         offload.close()

@@ -43,6 +43,11 @@ _LEAST_RUN = 8
 _WORTHWHILE = 4
 _LONGEST_PATIENCE = 256
 
+_LARGE_BYTES = 128 * 1024
+_SPARE_BYTES_MAX = 2 * 1024 * 1024
+_spare: list[bytearray] = []
+"""Where the last large batch was walked over, if nobody is there just now."""
+
 _LOW_BYTES = bytes(range(128))
 _HIGH_BYTES = bytes(range(128, 256))
 _EVEN_BYTES = bytes(range(0, 256, 2))
@@ -69,7 +74,27 @@ def walk(
     """
     if not 0 <= record_count < 1 << 31:
         raise ValueError("the record count is out of range")
-    data = bytes(body)
+    if len(body) < _LARGE_BYTES:
+        return _walk(bytes(body), record_count, base_timestamp, fixed_timestamp, oldest, newest, need_keys)
+    # Fresh memory for a large batch costs more than the walk over it.
+    data = _spare.pop() if _spare else bytearray()
+    data[:] = body
+    try:
+        return _walk(data, record_count, base_timestamp, fixed_timestamp, oldest, newest, need_keys)
+    finally:
+        if len(data) <= _SPARE_BYTES_MAX and not _spare:
+            _spare.append(data)
+
+
+def _walk(
+    data: bytes | bytearray,
+    record_count: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+    oldest: int,
+    newest: int,
+    need_keys: bool,
+) -> Walk:
     size = len(data)
     offences: list[Offence] = []
     max_timestamp = max_index = -1
@@ -171,7 +196,7 @@ def _wrapped(timestamp: int) -> int:
     return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _after_headers(data: bytes, at: int) -> int:
+def _after_headers(data: bytes | bytearray, at: int) -> int:
     """The position after the headers that start at `at`, or -1 where `_parse` should look."""
     count = data[at]
     if count > 127 or count & 1:
@@ -217,7 +242,7 @@ class _Shape(NamedTuple):
     """The end of the value's length."""
 
 
-def _stretch(data: bytes, start: int, end: int, index: int, record_count: int) -> _Stretch:
+def _stretch(data: bytes | bytearray, start: int, end: int, index: int, record_count: int) -> _Stretch:
     """The records like the plain one at `start`, which follow it."""
     timestamp_at = 3 if data[start] > 127 else 2
     offset_at = timestamp_at + (2 if data[start + timestamp_at] > 127 else 1)
@@ -247,7 +272,7 @@ def _stretch(data: bytes, start: int, end: int, index: int, record_count: int) -
     return _run(data, start, end, index, limit, shape) or _alike(data, start, end, index, limit, shape) or _NOTHING
 
 
-def _run(data: bytes, model: int, first: int, index: int, limit: int, shape: _Shape) -> _Stretch | None:
+def _run(data: bytes | bytearray, model: int, first: int, index: int, limit: int, shape: _Shape) -> _Stretch | None:
     """Records with the same lengths as the one at `model`, from `first` on."""
     stride = first - model
     run = min(limit - index - 1, (len(data) - first) // stride)
@@ -294,7 +319,7 @@ def _run(data: bytes, model: int, first: int, index: int, limit: int, shape: _Sh
     return _Stretch(run, end, numbers[lowest], numbers[highest], index + 1 + pairs.index(highest))
 
 
-def _header_lengths(data: bytes, model: int, at: int) -> list[int]:
+def _header_lengths(data: bytes | bytearray, model: int, at: int) -> list[int]:
     """Where the lengths of the headers' keys and values are in the record at `model`: a plain one, so all short."""
     found = []
     count = data[model + at] >> 1
@@ -306,7 +331,7 @@ def _header_lengths(data: bytes, model: int, at: int) -> list[int]:
     return found
 
 
-def _counts_on(data: bytes, first: int, stride: int, index: int, run: int, shape: _Shape) -> bool:
+def _counts_on(data: bytes | bytearray, first: int, stride: int, index: int, run: int, shape: _Shape) -> bool:
     """Do the offset deltas of `run` records count on from `index`?"""
     begin, stop = first + shape.offset_at, stride * (run - 1) + 1
     column = data[begin : begin + stop : stride]
@@ -325,7 +350,7 @@ def _counts_on(data: bytes, first: int, stride: int, index: int, run: int, shape
     return data[begin + 2 : begin + 2 + stop : stride] == bytes((index >> 13,)) * run
 
 
-def _alike(data: bytes, model: int, first: int, index: int, limit: int, shape: _Shape) -> _Stretch | None:
+def _alike(data: bytes | bytearray, model: int, first: int, index: int, limit: int, shape: _Shape) -> _Stretch | None:
     """Records without headers that are shaped like the one at `model`, from `first` on.
 
     The lengths of record and value may change their widths; then the record is looked at again.
@@ -384,12 +409,12 @@ def _alike(data: bytes, model: int, first: int, index: int, limit: int, shape: _
     return _Stretch(count, at, low, peak, peak_index) if count else None
 
 
-_formats: dict[tuple[int, int, int, int, int], Callable[[bytes, int], tuple[int, ...]]] = {}
+_formats: dict[tuple[int, int, int, int, int], Callable[[bytes | bytearray, int], tuple[int, ...]]] = {}
 
 
 def _fields_of(
     length_width: int, timestamp_width: int, offset_width: int, key_length: int, value_width: int
-) -> Callable[[bytes, int], tuple[int, ...]]:
+) -> Callable[[bytes | bytearray, int], tuple[int, ...]]:
     """What unpacks the lengths of record, timestamp delta, offset delta, key and value at a record's start."""
     shape = length_width, timestamp_width, offset_width, key_length, value_width
     unpack = _formats.get(shape)
@@ -402,7 +427,7 @@ def _fields_of(
     return unpack
 
 
-def _pairs(first: bytes, second: bytes) -> list[int]:
+def _pairs(first: bytes | bytearray, second: bytes | bytearray) -> list[int]:
     """Two columns as 16-bit numbers, the second byte weighing more."""
     joined = bytearray(2 * len(first))
     joined[::2], joined[1::2] = first, second
@@ -451,7 +476,7 @@ def _tables() -> _Tables:
 # Any record
 
 
-def _parse(data: bytes, start: int, index: int) -> tuple[int, int, int, int]:
+def _parse(data: bytes | bytearray, start: int, index: int) -> tuple[int, int, int, int]:
     """Any record, with care: (flaw, end, timestamp delta, whether it has no key)."""
     size = len(data)
     length, at = _varint(data, start, size, 5)
@@ -495,7 +520,7 @@ def _parse(data: bytes, start: int, index: int) -> tuple[int, int, int, int]:
     return FLAW_NONE, end, delta, key < 0
 
 
-def _varint(data: bytes, at: int, end: int, most: int) -> tuple[int, int]:
+def _varint(data: bytes | bytearray, at: int, end: int, most: int) -> tuple[int, int]:
     """The value and the position after it, which is a flaw's negative where the value cannot be read.
 
     Five bytes make 32 bits and ten 64; as in Kafka, what does not fit is dropped.
@@ -513,7 +538,7 @@ def _varint(data: bytes, at: int, end: int, most: int) -> tuple[int, int]:
     return 0, -FLAW_VARINT
 
 
-def _skip(data: bytes, at: int, end: int) -> tuple[int, int]:
+def _skip(data: bytes | bytearray, at: int, end: int) -> tuple[int, int]:
     """A length and that many bytes; any negative length is null, as in Kafka."""
     length, at = _varint(data, at, end, 5)
     if at >= 0 and length > 0:

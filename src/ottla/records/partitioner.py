@@ -163,13 +163,10 @@ class ByFunction:
         import numpy as np
 
         function = self._function
-        chosen = [function(None if keys is None else keys.row(row), topic, count) for row in range(rows)]
-        for partition in chosen:
-            if not isinstance(partition, int) or not 0 <= partition < count:
-                raise ValueError(
-                    f"The partitioner {self._name} chose {partition!r} for a topic of {count} partitions: it must "
-                    f"return a number from 0 to {count - 1}."
-                )
+        chosen = [
+            _checked(function(None if keys is None else keys.row(row), topic, count), self._name, count)
+            for row in range(rows)
+        ]
         return np.array(chosen, dtype=np.int64)
 
 
@@ -180,6 +177,26 @@ def partitioner(name: str, turn: int = 0) -> Partitioner:
     if name == ROUNDROBIN:
         return RoundRobin(turn)
     return ByFunction(name)
+
+
+def choosing_function(name: str, topic: str, count: int) -> Callable[[bytes | None], int]:
+    """The user's `module:function` for whoever sends record by record to a topic of `count` partitions. Raises
+    `ValueError`, at once or where it chooses a partition that is none."""
+    function = _loaded(name)
+
+    def choose(key: bytes | None) -> int:
+        return _checked(function(key, topic, count), name, count)
+
+    return choose
+
+
+def _checked(partition: object, name: str, count: int) -> int:
+    if not isinstance(partition, int) or not 0 <= partition < count:
+        raise ValueError(
+            f"The partitioner {name} chose {partition!r} for a topic of {count} partitions: it must return a number "
+            f"from 0 to {count - 1}."
+        )
+    return partition
 
 
 def _loaded(name: str) -> Callable[[bytes | None, str, int], object]:

@@ -13,7 +13,6 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 
 from ottla.runtime.disk import Handle, SystemFile
 from ottla.runtime.seams import DEFAULT_LISTEN_OPTIONS, Buffer, ConnectionHandler, File, ListenOptions
@@ -280,7 +279,8 @@ class SocketListener:
 def _send_buffer_bytes_max() -> int:
     """What the system lets a program ask for; 0 if it does not say."""
     try:
-        return int(Path("/proc/sys/net/core/wmem_max").read_text())
+        with open("/proc/sys/net/core/wmem_max") as file:
+            return int(file.read())
     except (OSError, ValueError):
         return 0
 

@@ -272,3 +272,5 @@ class Runtime:
     offload: Offload
     secrets: Random = field(default_factory=SystemRandom)
     """Chance that nobody outside can predict, for nonces, salts and tokens."""
+    ageing: Clock | None = None
+    """By which sessions, transactions and records grow old, where a test moves that time ahead; None: by `clock`."""

@@ -125,6 +125,12 @@ class TimerWheel:
         self.after(period_ms if first_ms is None else first_ms, again)
         return stop
 
+    def on_clock_moved(self) -> None:
+        """The clock was set ahead: what has become due is called now, and the next tick is waited for anew."""
+        if self._handle is not None:
+            self._handle.cancel()
+        self._turn()
+
     def close(self) -> None:
         self._closed = True
         self._slots.clear()

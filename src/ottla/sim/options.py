@@ -15,6 +15,10 @@ COORDINATOR_MOVE = "coordinator move"
 """The one kind of fault that needs coordinators."""
 
 
+OUTLASTING_MS = 600_000
+"""Longer than any replica is behind in a simulation."""
+
+
 class Mode(Enum):
     SAFETY = "safety"
     """Faults everywhere, then all is healed; nothing may have gone wrong."""
@@ -141,6 +145,10 @@ def expand(
     if chance.random() < (0.5 if coordinated else 0.2) or with_compaction:
         settings |= _cleaner_settings(chance)
         compacted = _compacted_topic(chance, topic)
+        # Tombstones must outlast the time that a replica may be behind, or it keeps what they delete: so it is in
+        # Kafka. Of the coordinators' topics they do; the other topic's may go soon.
+        compacted["delete.retention.ms"] = settings["log.cleaner.delete.retention.ms"]
+        settings["log.cleaner.delete.retention.ms"] = str(OUTLASTING_MS)
     return Options(
         seed=seed,
         mode=mode,

@@ -88,14 +88,20 @@ def decode(
     column: str = "value",
     options: Mapping[str, str] | None = None,
     dead_letter_topic: str | None = None,
+    failure_column: str | None = None,
     kafka: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """`frame`, as the source gives it, with `column` typed. A record that cannot be decoded fails the query; with
-    `dead_letter_topic` it goes there, and the query goes on without it. `kafka` are the settings of the cluster that
-    has that topic, under the names that Kafka's clients give them."""
+    """`frame`, as the source gives it, with `column` typed. A record that cannot be decoded fails the query.
+
+    With `dead_letter_topic` it goes there, at least once, and the query goes on without it; `kafka` are the settings of
+    the cluster that has that topic, under the names that Kafka's clients give them. With `failure_column` it stays,
+    null, and the column of that name says why: `dead_letters.letters` makes records of such rows, which a sink that is
+    exactly once writes once."""
     from pyspark.sql.types import StructField, StructType
 
     reading, reader = _reading(registry, subject, schema, options)
+    if failure_column is not None and dead_letter_topic is not None:
+        raise ValueError("Give dead_letter_topic or failure_column, not both.")
     dead_letters = None
     if dead_letter_topic is not None:
         if not kafka:
@@ -114,7 +120,9 @@ def decode(
             for each in frame.schema.fields
         ]
     )
-    return frame.mapInArrow(_batches(reading, column, dead_letters), target)
+    if failure_column is not None:
+        target = target.add(failure_column, _failure_type())
+    return frame.mapInArrow(_batches(reading, column, dead_letters, failure_column), target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +158,7 @@ class DeadLetters:
 
 
 def _batches(
-    reading: Reading, column: str, dead_letters: DeadLetters | None
+    reading: Reading, column: str, dead_letters: DeadLetters | None, failure_column: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -159,17 +167,40 @@ def _batches(
         for batch in batches:
             at = batch.schema.get_field_index(column)
             decoded = decoder.decode(batch.column(at))
+            typed = batch.set_column(at, pa.field(column, decoded.values.type), decoded.values)
+            if failure_column is not None:
+                yield typed.append_column(failure_column, _failures(batch.column(at), decoded))
+                continue
             if dead_letters is None:
                 _refuse(decoded)
             elif decoded.errors:
                 dead_letters.send(batch, decoded)
-            typed = batch.set_column(at, pa.field(column, decoded.values.type), decoded.values)
             if decoded.errors:
                 good = [row for row in range(len(typed)) if row not in decoded.errors]
                 typed = typed.take(pa.array(good, pa.int64()))
             yield typed
 
     return convert
+
+
+def _failure_type() -> StructType:
+    """Why a record could not be decoded, the id of the schema that it names, and what it was."""
+    from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
+
+    return StructType().add("error", StringType()).add("schemaId", IntegerType()).add("bytes", BinaryType())
+
+
+def _failures(column: pa.Array, decoded: Decoded) -> pa.Array:
+    """A struct for each record that could not be decoded, null for the others."""
+    import pyarrow as pa
+
+    kind = pa.struct([("error", pa.string()), ("schemaId", pa.int32()), ("bytes", pa.binary())])
+    told: list[dict[str, object] | None] = [None] * len(column)
+    for row, error in decoded.errors.items():
+        schema_id = int(decoded.schema_ids[row])
+        named = schema_id if schema_id >= 0 else None
+        told[row] = {"error": error, "schemaId": named, "bytes": column[row].as_py()}
+    return pa.array(told, kind)
 
 
 def _refuse(decoded: Decoded) -> None:

@@ -1,8 +1,9 @@
 """Records that cannot be decoded, put aside in a topic of their own, so that a stream goes on without them.
 
 A dead letter is the record as it was, key, value and headers, with headers that say where it came from and why it is
-here. It is written before the rest of its batch goes on. A task that is tried again writes it again: letters with the
-same topic, partition and offset are the same letter.
+here. `send` writes it before the rest of its batch goes on; a task that is tried again writes it again: letters with
+the same topic, partition and offset are the same letter. `letters` makes rows of them instead, which go through the
+sink with the rest of their batch, exactly once.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.builder import BatchBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ERROR = "dead.letter.error"
 TOPIC = "dead.letter.topic"
@@ -23,6 +27,7 @@ OFFSET = "dead.letter.offset"
 SCHEMA_ID = "dead.letter.schema.id"
 COLUMN = "dead.letter.column"
 
+HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 BATCH_BYTES = 512 * 1024
 PRODUCE_TIMEOUT_MS = 30_000
 
@@ -87,3 +92,29 @@ def _produce(client: BlockingClient, topic: str, partition: int, batch: bytes) -
             raise KafkaError(ErrorCode(result.error_code), f"The dead-letter topic {topic} takes no records.")
 
     client.persist(attempt)
+
+
+def letters(frame: DataFrame, topic: str, *, failure_column: str, column: str = "value") -> DataFrame:
+    """The rows of a decoded `frame` that have a failure, as records of `topic` for the sink. `column` is the one that
+    could not be decoded; `frame` has the source's columns still, headers too if they are to be kept."""
+    from pyspark.sql import functions as F
+
+    failure = F.col(failure_column)
+    told = {
+        ERROR: failure["error"],
+        TOPIC: F.col("topic"),
+        PARTITION: F.col("partition"),
+        OFFSET: F.col("offset"),
+        SCHEMA_ID: F.coalesce(failure["schemaId"].cast("string"), F.lit("")),
+        COLUMN: F.lit(column),
+    }
+    headers = F.array(
+        *(
+            F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
+            for name, text in told.items()
+        )
+    )
+    if "headers" in frame.columns:
+        headers = F.concat(F.coalesce(F.col("headers"), F.array().cast(HEADERS)), headers)
+    kept = [failure["bytes"].alias(name) if name == column else F.col(name) for name in ("key", "value")]
+    return frame.where(failure.isNotNull()).select(F.lit(topic).alias("topic"), *kept, headers.alias("headers"))

@@ -87,6 +87,37 @@ class RegistryClient:
             body["schemaType"] = kind
         return int(self._ask("POST", f"subjects/{_quoted(subject)}/versions", body)["id"])
 
+    # What tools ask besides: subjects and their versions.
+
+    def subjects(self) -> list[str]:
+        return [str(each) for each in self._ask("GET", "subjects")]
+
+    def versions(self, subject: str) -> list[int]:
+        return [int(each) for each in self._ask("GET", f"subjects/{_quoted(subject)}/versions")]
+
+    def version(self, subject: str, version: int | str) -> dict[str, Any]:
+        """As the registry describes it: id, version, schema, schemaType, references. `version` may be `latest`."""
+        answer: dict[str, Any] = self._ask("GET", f"subjects/{_quoted(subject)}/versions/{version}")
+        return answer
+
+    def check(self, subject: str, text: str, kind: str = "AVRO") -> list[str]:
+        """Why the registry would not take this as the next version of the subject; nothing if it would."""
+        body = {"schema": text, "schemaType": kind}
+        path = f"compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
+        answer = self._ask("POST", path, body)
+        if answer.get("is_compatible"):
+            return []
+        return [str(each) for each in answer.get("messages") or ()] or ["It is not compatible."]
+
+    def compatibility(self, subject: str) -> str:
+        return str(self._ask("GET", f"config/{_quoted(subject)}?defaultToGlobal=true")["compatibilityLevel"])
+
+    def delete(self, subject: str, version: int | str | None = None, *, permanent: bool = False) -> list[int]:
+        """The versions that are gone: one, or all of the subject."""
+        place = f"subjects/{_quoted(subject)}" + ("" if version is None else f"/versions/{version}")
+        answer = self._ask("DELETE", f"{place}?permanent={'true' if permanent else 'false'}")
+        return [int(each) for each in answer] if isinstance(answer, list) else [int(answer)]
+
     def _found(self, schema_id: int, answer: Mapping[str, Any]) -> FoundSchema:
         texts: dict[tuple[str, int], str] = {}
         self._collect(answer.get("references") or (), texts)

@@ -176,6 +176,9 @@ class _Staging:
                 partitions = np.where(said >= 0, said, partitions)
         highest = int(partitions.max())
         if highest >= count:
+            self._client.forget(topic)  # It may have grown since this process heard of it.
+            count = partition_count(self._client, topic)
+        if highest >= count:
             raise SinkError(
                 f"The partition column says {highest}, but the topic {topic} has {count} partitions, from 0 on."
             )

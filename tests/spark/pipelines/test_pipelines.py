@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -39,9 +40,9 @@ def produce(node: NodeProcess, topic: str, values: range) -> None:
     assert producer.flush(60) == 0
 
 
-def consumed(node: NodeProcess, topic: str, count: int) -> list[bytes]:
+def consumed(node: NodeProcess, topic: str, count: int, reader: str = "reader") -> list[bytes]:
     consumer = Consumer(
-        {"bootstrap.servers": node.bootstrap, "group.id": f"reader-of-{topic}", "auto.offset.reset": "earliest"}
+        {"bootstrap.servers": node.bootstrap, "group.id": f"{reader}-of-{topic}", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
     values: list[bytes] = []
@@ -75,10 +76,17 @@ def test_a_topic_becomes_a_table_and_a_topic_again(
     produce(node, topic, range(100, 130))
     assert run_once(pipeline, tmp_path).rows == 30
     assert values_of(read_table(spark, table, format)) == Counter(range(130))
+    shutil.rmtree(Home(tmp_path / pipeline.name).checkpoint)
+    with pytest.raises(PipelineError, match="was filled from another checkpoint"):
+        run_once(pipeline, tmp_path)  # Its first batch would be taken for the table's.
+    assert values_of(read_table(spark, table, format)) == Counter(range(130))
     again = new_topic(2, name=f"{topic}-again")
     back = table_to_topic(bootstrap=node.bootstrap, topic=again, location=table, format=format, name=None)
     assert run_once(back, tmp_path).state is State.FINISHED
     assert Counter(map(int, consumed(node, again, 130))) == Counter(range(130))
+    shutil.rmtree(tmp_path / back.name)
+    run_once(back, tmp_path)  # Its home was lost: this is its first run, and no repetition of what was written.
+    assert set(Counter(map(int, consumed(node, again, 260, "anew"))).values()) == {2}
 
 
 def test_a_file_runs_with_new_columns(

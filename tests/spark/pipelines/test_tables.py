@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -150,3 +153,38 @@ def test_partitioning_by_what_is_unknown() -> None:
     with pytest.raises(PipelineError, match="choose hour, day or month"):
         time_partitioning("timestamp", "week")
     assert time_partitioning(None, "week") is None
+
+
+@contextmanager
+def no_room_beyond(size: int) -> Iterator[None]:
+    """No file can grow larger, for this process: what a full disk says, this says."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_under_the_files_leaves_nothing_behind(make: Make) -> None:
+    add(make(BY_DAY), 0, rows(1))
+    large = rows(2, payload=Random(7).randbytes(1 << 20))
+    before = set(make(BY_DAY).directory.rglob("*.parquet"))
+    with no_room_beyond(100_000), pytest.raises(PipelineError, match=r"cannot be written to .*: see to the disk"):
+        staged(make(BY_DAY), 1, large, BY_DAY)
+    assert set(make(BY_DAY).directory.rglob("*.parquet")) == before
+    add(make(BY_DAY), 1, large)
+    assert numbers(make(BY_DAY)) == [1, 2]
+
+
+def test_a_full_disk_under_the_commit_adds_nothing_and_the_batch_comes_again(make: Make) -> None:
+    add(make(BY_DAY), 0, rows(1))
+    table, more = make(BY_DAY), rows(2, 3)
+    files = staged(table, 1, more, BY_DAY)
+    with no_room_beyond(1), pytest.raises(Exception, match=r"large|full|disk I/O"):
+        table.commit(files, more.schema, APP, 1)
+    assert make(BY_DAY).last_batch(APP) == 0
+    assert numbers(make(BY_DAY)) == [1]
+    make(BY_DAY).commit(files, more.schema, APP, 1)
+    assert make(BY_DAY).last_batch(APP) == 1
+    assert numbers(make(BY_DAY)) == [1, 2, 3]

@@ -230,7 +230,7 @@ class _Fetch:
                 else:
                     meters.bytes_out.value += entry.span.size
             elif entry.error:
-                meters.fetch_failed()
+                meters.fetch_failed(entry.error)
         if sent:
             self._services.metrics.replication_bytes_out.value += sent
         if throttled:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.wire.apis import APIS
+from ottla.wire.apis import APIS, Api
 from ottla.wire.message import Message
 
 Told = dict[str, Any]
@@ -37,6 +37,11 @@ def refusal(request: Message, error: KafkaError, version: int) -> Message:
         made = [getattr(wire, part_class)(**told) for told in parts(request, wire, error)]
         setattr(response, field, made)
     return response
+
+
+def has_form(api: Api) -> bool:
+    """Has the API's response a place for an error that `refusal` knows?"""
+    return hasattr(api.response(), "error_code") or f"{api.name}Request" in _PARTS
 
 
 def says(response: Message, code: ErrorCode) -> bool:

@@ -24,6 +24,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.records import MetadataRecord
 from ottla.metadata.state import MetadataBatch, MetadataState
+from ottla.metrics.instruments import Histogram
 from ottla.runtime.seams import Clock
 from ottla.runtime.timers import Timer, TimerWheel
 from ottla.wire.message import Message
@@ -60,9 +61,13 @@ class ControllerDriver:
         self._bootstrap = bootstrap
         self._controller: Controller | None = None
         self._epoch = -1
-        self._waiting: deque[tuple[int, asyncio.Future[object], object]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[object], object, float]] = deque()
         self._timer: Timer | None = None
         self._timer_ms = 0
+        self.processing_time = Histogram()
+        """How long changes took to be worked out and appended; the node puts its own in place, as of the next."""
+        self.commit_latency = Histogram()
+        """From a change to its commit."""
 
     @property
     def active(self) -> Controller | None:
@@ -85,7 +90,7 @@ class ControllerDriver:
             self._timer.cancel()
             self._timer = None
         waiting, self._waiting = self._waiting, deque()
-        for _, future, _ in waiting:
+        for _, future, _, _ in waiting:
             if not future.done():
                 future.set_exception(error)
         if controller is not None:
@@ -97,6 +102,7 @@ class ControllerDriver:
         """Carry out `operation` in this turn of the loop, so that what follows shares its flush; the result comes when
         it is committed. Refusals are `KafkaError`."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        began_s = self._clock.monotonic()
         try:
             controller = self._require_active()
             generated = operation(controller, self._tell_time(controller))
@@ -111,9 +117,10 @@ class ControllerDriver:
             future.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed."))
         else:
             if controller.has_uncommitted:
-                self._waiting.append((controller.next_offset - 1, future, generated.response))
+                self._waiting.append((controller.next_offset - 1, future, generated.response, began_s))
             else:
                 future.set_result(generated.response)
+        self.processing_time.observe(self._microseconds_since(began_s))
         return cast("asyncio.Future[R]", future)
 
     def _on_bug(self, error: Exception) -> None:
@@ -178,7 +185,8 @@ class ControllerDriver:
             self._controller.on_committed(high_watermark)
         waiting = self._waiting
         while waiting and waiting[0][0] < high_watermark:
-            _, future, response = waiting.popleft()
+            _, future, response, began_s = waiting.popleft()
+            self.commit_latency.observe(self._microseconds_since(began_s))
             if not future.done():
                 future.set_result(response)
 
@@ -187,6 +195,9 @@ class ControllerDriver:
     def _now_ms(self) -> int:
         """Sessions must not jump with the wall clock."""
         return int(self._clock.monotonic() * 1000)
+
+    def _microseconds_since(self, began_s: float) -> int:
+        return int((self._clock.monotonic() - began_s) * 1e6)
 
     def _tell_time(self, controller: Controller) -> int:
         now_ms = self._now_ms()

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ottla.broker.control.bootstrap import BOOTSTRAP_FILE, bootstrap_records, encode_bootstrap
-from ottla.broker.control.format_scram import scram_records
 from ottla.broker.control.stores import SnapshotStore
 from ottla.config.node import NodeConfig
 from ottla.errors import StartupError
@@ -33,6 +32,7 @@ from ottla.metadata.features import (
     unmet_dependency,
 )
 from ottla.metadata.ids import random_uuid
+from ottla.metadata.records import MetadataRecord
 from ottla.model import METADATA_TOPIC, Uuid, uuid_from_text, uuid_to_text
 from ottla.raft.checkpoint import BOOTSTRAP_SNAPSHOT, encode_checkpoint
 from ottla.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -94,9 +94,7 @@ def format_node(disk: Disk, config: NodeConfig, options: FormatOptions, *, rando
     voters: VoterSet | None = None
     if dynamic and config.metadata_log_dir in ids:
         voters = _voters(config, options, ids)
-    users = scram_records(options.scram, random)
-    if users and not has_scram(metadata_version):
-        raise StartupError("--add-scram needs a metadata.version that has SCRAM credentials: 3.5-IV2 or later")
+    users = _users(options, metadata_version, random)
     bootstrap = encode_bootstrap([*bootstrap_records(metadata_version, levels), *users], now_ms)
     for path in fresh:
         disk.make_dirs(path)
@@ -108,6 +106,17 @@ def format_node(disk: Disk, config: NodeConfig, options: FormatOptions, *, rando
             disk, path, MetaProperties(cluster_id=cluster_id, node_id=config.node_id, directory_id=ids[path])
         )
     return Formatted(cluster_id=cluster_id, directories=tuple(fresh))
+
+
+def _users(options: FormatOptions, metadata_version: int, random: Random) -> list[MetadataRecord]:
+    if not options.scram:
+        return []
+    from ottla.broker.control.format_scram import scram_records
+
+    users = scram_records(options.scram, random)
+    if not has_scram(metadata_version):
+        raise StartupError("--add-scram needs a metadata.version that has SCRAM credentials: 3.5-IV2 or later")
+    return users
 
 
 def _refuse_data_without_identity(disk: Disk, path: str) -> None:

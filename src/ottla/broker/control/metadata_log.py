@@ -125,9 +125,19 @@ class MetadataLog:
         return log.epochs.epoch_for_offset(end - 1) == snapshot.epoch
 
     def load_batches(self, offset: int) -> Iterator[ControlFact]:
-        """Read the log from `offset` on, to its end; what the raft layer itself wrote comes out. Blocks."""
+        """Read the log from `offset` on, to its end; what the raft layer itself wrote comes out. Blocks.
+
+        A batch that is not what was written is no reason to cut the log, as it would be in a topic: this node has told
+        others that it keeps it, and with a shorter log it would help to elect one who does not have it.
+        """
         try:
             for header, batch in self._read_from(offset):
+                if not crc_is_valid(batch, 0, len(batch)):
+                    raise StartupError(
+                        f"the metadata log in {self.log.directory} is damaged at offset {header.base_offset} (its "
+                        f"checksum is wrong): put back a copy of the directory, or take this node out of the quorum, "
+                        f"format it anew and let it join again"
+                    )
                 yield from self._decode(header, batch)
         except Malformed as error:
             raise StartupError(f"the metadata log in {self.log.directory} cannot be read: {error}") from error

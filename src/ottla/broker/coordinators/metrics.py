@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordinators.served import ShardState
@@ -30,6 +31,8 @@ _SHOWN_STATES = {ShardState.LOADING: "loading", ShardState.ACTIVE: "active", Sha
 _CLASSIC_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
 _CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 _EMPTY = "Empty"
+_KEPT = Struct(">qhq").unpack_from
+"""What the table of offsets keeps begins with where the record lies; its value with its version and the offset."""
 
 
 def group_tally(registry: Registry) -> GroupTally:
@@ -53,6 +56,27 @@ def register_groups(metrics: NodeMetrics, runtime: CoordinatorRuntime[GroupShard
         registry.gauge(f"{_CLASSIC}numgroups{state.lower()}", partial(census.classic.__getitem__, state))
     registry.gauges(f"{_GROUPS}group_count", census.protocols)
     registry.gauges(f"{_GROUPS}consumer_group_count", census.consumers)
+    registry.gauges("kafka_consumergroup_current_offset", lambda: _committed(runtime))
+    registry.gauges("kafka_consumergroup_lag", lambda: _lags(runtime))
+
+
+def _committed(runtime: CoordinatorRuntime[GroupShard]) -> Series:
+    """Newest offsets, committed in a moment if not yet: what a page shows is a moment old anyway."""
+    for shard in runtime.shards():
+        table = shard.offsets.state.table
+        for group_id, topic, partition in table.places():
+            kept = table.get(group_id, topic, partition)
+            assert kept is not None
+            yield (group_id, topic, str(partition)), _KEPT(kept)[2]
+
+
+def _lags(runtime: CoordinatorRuntime[GroupShard]) -> Series:
+    """Of partitions with a replica here: how far others have got only their own nodes know."""
+    replicas = runtime.services.replicas
+    for labels, offset in _committed(runtime):
+        hosted = replicas.partition(labels[1], int(labels[2]))
+        if hosted is not None and not hosted.offline:
+            yield labels, max(0, hosted.log.high_watermark - offset)
 
 
 class _Census:

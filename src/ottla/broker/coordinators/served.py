@@ -390,7 +390,7 @@ class ServedShard(Generic[S]):
                 if key in timers:
                     timers[key].put(effect.delay_ms)
                 else:
-                    timers[key] = self._services.timers.deadline(effect.delay_ms, partial(self._on_timer, key))
+                    timers[key] = self._services.ageing.deadline(effect.delay_ms, partial(self._on_timer, key))
             elif isinstance(effect, CancelTimer):
                 if effect.key in timers:
                     timers.pop(effect.key).cancel()
@@ -660,7 +660,7 @@ class ServedShard(Generic[S]):
         key = wait.retry
         if key is not None and key not in self._timers and not self.closed:
             _log.warning("what timer %s of %s decided was not written: %s", key, self.partition.topic_partition, error)
-            self._timers[key] = self._services.timers.deadline(TIMER_RETRY_MS, partial(self._on_timer, key))
+            self._timers[key] = self._services.ageing.deadline(TIMER_RETRY_MS, partial(self._on_timer, key))
 
     def _lose(self, wait: Waiting) -> None:
         promise = wait if isinstance(wait, Promise) else wait.promise

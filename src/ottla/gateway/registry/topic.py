@@ -15,11 +15,10 @@ from ottla.client.blocking import BlockingClient, CoordinatorKind
 from ottla.client.peer import PeerLost
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
+from ottla.gateway.committed import committed
 from ottla.gateway.registry.stored import Entry
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Uuid
-from ottla.records.batch import batches, crc_is_valid
 from ottla.records.builder import BatchBuilder
-from ottla.records.records import iterate
 from ottla.wire.messages.fetch_response import PartitionData
 
 SCHEMAS_TOPIC = "_schemas"
@@ -154,26 +153,8 @@ class SchemaReader:
 
 def committed_records(data: PartitionData, offset: int) -> tuple[list[LogRecord], int]:
     """The records from `offset` on that no transaction took back, and the offset behind all that was looked at."""
-    aborted = sorted(data.aborted_transactions or [], key=lambda each: each.first_offset)
-    taken_back: set[int] = set()
-    records: list[LogRecord] = []
-    for header, batch in batches(memoryview(data.records or b"")):
-        if not crc_is_valid(batch, 0, len(batch)):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "A batch of the schemas' topic arrived damaged.")
-        while aborted and aborted[0].first_offset <= header.last_offset:
-            taken_back.add(aborted.pop(0).producer_id)
-        if header.is_control:
-            taken_back.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in taken_back):
-            records += _records_of(batch, offset)
-        offset = max(offset, header.next_offset)
-    return records, offset
-
-
-def _records_of(batch: memoryview, offset: int) -> list[LogRecord]:
-    return [
-        LogRecord(each.offset, each.timestamp, each.key, each.value) for each in iterate(batch) if each.offset >= offset
-    ]
+    records, next_offset = committed(data, offset)
+    return [LogRecord(each.offset, each.timestamp, each.key, each.value) for each in records], next_offset
 
 
 def list_offset(client: BlockingClient, topic: str, when: int) -> int:

@@ -115,6 +115,7 @@ class ReplicaChecker:
         mirror = Mirror(log, machine.volume, where, damaged=damaged, compacted=compacted)
         watch = Watch(place, log, hosted, ledger, mirror, where, compacted=compacted)
         watch.end = watch.mirror.end
+        ledger.cleaned_to = max(ledger.cleaned_to, watch.untouched)
         remains = self._remains.pop((machine.id, log.directory), None)
         if damaged:
             return watch
@@ -141,6 +142,7 @@ class ReplicaChecker:
             self.check_candidates(watch.place, watch.ledger)
         elif mirror.cleaned is not None:
             watch.noted = watch.committed = 0
+            watch.ledger.cleaned_to = max(watch.ledger.cleaned_to, watch.untouched)
             if machine.id not in self._damaged:
                 self._compaction.on_cleaned(machine, watch.place, log, mirror.cleaned, mirror.batches)
         elif mirror.dropped:
@@ -248,7 +250,7 @@ class ReplicaChecker:
             return
         if watch.compacted:
             self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
-        missing = ledger.first_missing(watch.mirror.batches, max(watch.start, watch.untouched))
+        missing = ledger.first_missing(watch.mirror.batches, max(watch.start, ledger.cleaned_to))
         if missing is not None:
             raise Violation("A1", f"{watch.where} leads in epoch {epoch} without {missing}, which is committed")
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Pipeline:
     build: Callable[[SparkSession], DataFrame]
     """Called once in each run. A streaming DataFrame runs until it is stopped, any other is written once."""
     sink: Sink
+    errand: Callable[[], None] | None = None
+    """Done every few seconds while a stream runs, and once more when it has ended well."""
 
 
 def load(path: Path) -> Pipeline:
@@ -32,12 +35,16 @@ def load(path: Path) -> Pipeline:
     unless the file says `name`."""
     if not path.is_file():
         raise PipelineError(f"There is no pipeline file {path}: give the path of a Python file.")
+    from pyspark import cloudpickle
+
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise PipelineError(f"{path} is not a Python file: its name should end in .py.")
     module = importlib.util.module_from_spec(spec)
-    # Tasks look up the functions of the file by the name of its module.
     sys.modules[path.stem] = module
+    # Tasks get the functions and classes of the file themselves: they cannot import it, wherever they run.
+    send_by_value: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    send_by_value(module)
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)

@@ -2,7 +2,8 @@
 
 `checkpoint/` is Spark's own, where the stream stands; `status.json` is what `ottla pipeline status` shows, replaced
 whole after every batch; `runs` counts the batch runs that have finished: one that broke off comes again under its
-number; `lock` is held, with the runner's process id in it, for as long as it runs.
+number; `id` is made once, so that a home which was lost and made anew is known as another; `lock` is held, with the
+runner's process id in it, for as long as it runs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from uuid import uuid4
 
 from ottla.spark.pipelines.definition import PipelineError
 
@@ -91,6 +93,15 @@ class Home:
                 return None
         except FileNotFoundError:
             return None
+
+    def identity(self) -> str:
+        """Of this home and no other, whatever the name. To be asked for while it is held."""
+        path = self.path / "id"
+        if not path.exists():
+            unfinished = self.path / "id.new"
+            unfinished.write_text(uuid4().hex)
+            unfinished.replace(path)
+        return path.read_text()
 
     def runs(self) -> int:
         """How many runs that are not streams have finished."""

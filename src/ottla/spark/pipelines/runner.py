@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 Telling = Callable[[Status], None]
 
 _LOOK_S = 0.2
+ERRAND_INTERVAL_S = 10.0
 
 
 def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: float, tell: Telling) -> Status:
     """Until it is stopped by SIGINT or SIGTERM, has read what was there (`once`, or no stream), or fails, which raises
     `PipelineError`. The status is written to the home and told, after every batch."""
-    with home.held(), _asked_to_stop() as asked:
+    with home.held(), asked_to_stop() as asked:
         status = Status()
 
         def say(said: Status) -> None:
@@ -39,12 +40,19 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
             tell(said)
 
         say(status)
-        run = Run(name=pipeline.name, checkpoint=home.checkpoint, number=home.runs(), once=once, interval_s=interval_s)
+        run = Run(
+            name=pipeline.name,
+            checkpoint=home.checkpoint,
+            number=home.runs(),
+            identity=home.identity(),
+            once=once,
+            interval_s=interval_s,
+        )
         try:
             frame = pipeline.build(session(pipeline.name))
             say(replace(status, state=State.RUNNING))
             if frame.isStreaming:
-                _follow(pipeline.sink.start(frame, run), asked, lambda: status, say)
+                _follow(pipeline.sink.start(frame, run), asked, pipeline.errand, lambda: status, say)
             else:
                 pipeline.sink.write(frame, run)
                 home.count_run()
@@ -56,18 +64,30 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
         return status
 
 
-def _follow(query: StreamingQuery, asked: Asked, status: Callable[[], Status], say: Telling) -> None:
+def _follow(
+    query: StreamingQuery,
+    asked: Asked,
+    errand: Callable[[], None] | None,
+    status: Callable[[], Status],
+    say: Telling,
+) -> None:
     known = 0
+    errand_due_s = time.monotonic() + ERRAND_INTERVAL_S
     try:
         while query.isActive and not asked.to_stop:
             time.sleep(_LOOK_S)
             known = _tell_new(query, known, status, say)
+            if errand is not None and time.monotonic() >= errand_due_s:
+                errand()
+                errand_due_s = time.monotonic() + ERRAND_INTERVAL_S
         failure = query.exception()
         if failure is not None:
             raise failure
         _tell_new(query, known, status, say)
     finally:
         query.stop()
+    if errand is not None:
+        errand()
 
 
 def _tell_new(query: StreamingQuery, known: int, status: Callable[[], Status], say: Telling) -> int:
@@ -120,7 +140,8 @@ class Asked:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[Asked]:
+def asked_to_stop() -> Iterator[Asked]:
+    """While it lasts, SIGINT and SIGTERM are no end, but a wish."""
     asked = Asked()
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.spark.checkpoints import query_id_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
@@ -24,10 +26,18 @@ class Run:
     checkpoint: Path
     number: int = 0
     """Of a batch run: the same again until it has finished, so that a sink knows what it has written."""
+    identity: str = ""
+    """Of the home that counts the runs."""
     once: bool = False
     """Stop at what is there when the run begins."""
     interval_s: float = 0.0
     """The least time from batch to batch."""
+
+    @property
+    def sink_id(self) -> str:
+        """By which a sink knows the runs of this home: a home that was lost and made anew counts from 0 again, and its
+        runs are others."""
+        return f"{self.name}-{self.identity}" if self.identity else self.name
 
     def prepare(self, frame: DataFrame) -> DataStreamWriter:
         writer = frame.writeStream.queryName(self.name).option("checkpointLocation", str(self.checkpoint.absolute()))
@@ -47,12 +57,26 @@ class TopicSink:
     bootstrap: str
     topic: str | None
     options: Mapping[str, str] = field(default_factory=dict)
+    prepare: Callable[[DataFrame], DataFrame] | None = None
+    """What is done with each batch of a stream before it is written: a batch, and so no stream any more."""
 
     def start(self, frame: DataFrame, run: Run) -> StreamingQuery:
-        return run.prepare(frame).format("ottla").options(**self._options()).start()
+        writer = run.prepare(frame)
+        if self.prepare is None:
+            return writer.format("ottla").options(**self._options()).start()
+        prepare = self.prepare
+
+        def write(batch: DataFrame, number: int) -> None:
+            # The query's own id: a checkpoint that is made anew counts from 0 again, and must be another sink's.
+            self._write(prepare(batch), query_id_of(str(run.checkpoint.absolute())), number)
+
+        return writer.foreachBatch(write).start()
 
     def write(self, frame: DataFrame, run: Run) -> None:
-        known = {"sinkId": run.name, "batchId": str(run.number)} if self._is_exact() else {}
+        self._write(frame if self.prepare is None else self.prepare(frame), run.sink_id, run.number)
+
+    def _write(self, frame: DataFrame, sink_id: str, number: int) -> None:
+        known = {"sinkId": sink_id, "batchId": str(number)} if self._is_exact() else {}
         frame.write.format("ottla").mode("append").options(**known, **self._options()).save()
 
     def _is_exact(self) -> bool:

@@ -6,13 +6,16 @@ those that are in the table.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from ottla.spark.pipelines.definition import PipelineError
 from ottla.spark.pipelines.tables.partitioning import TimePartitioning
 
 if TYPE_CHECKING:
@@ -74,9 +77,13 @@ def writing(
         try:
             for batch in batches:
                 for partition, rows in _partitioned(batch, partitioning):
-                    writers.write(partition, rows)
-        finally:
-            staged = writers.close()
+                    with _disk_in_words(directory):
+                        writers.write(partition, rows)
+            with _disk_in_words(directory):
+                staged = writers.close()
+        except BaseException:
+            writers.discard()
+            raise
         columns: dict[str, list[object]] = {
             "path": [each.path for each in staged],
             "partition": [each.partition for each in staged],
@@ -123,6 +130,25 @@ class _Writers:
                 StagedFile(path=str(path), partition=partition, rows=self._rows[partition], bytes=path.stat().st_size)
             )
         return staged
+
+    def discard(self) -> None:
+        """What was written is nobody's, and takes up room."""
+        for path, writer in self._open.values():
+            with suppress(OSError):
+                writer.close()
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _disk_in_words(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = str(error) if error.errno is None else os.strerror(error.errno)
+        raise PipelineError(
+            f"The table's files cannot be written to {directory} ({reason}): see to the disk and run the pipeline "
+            "again; nothing of this batch is in the table."
+        ) from error
 
 
 def _partitioned(

@@ -57,6 +57,7 @@ class TableSink:
         return cls(Path(location), format, time_partitioning(time, by))
 
     def start(self, frame: DataFrame, run: Run) -> StreamingQuery:
+        self._check_checkpoint(run)
         if self.format == "parquet":
             return _parquet_stream(self._with_partition(frame), self, run)
         filler = Filler(self._table(), self, run.name)
@@ -70,7 +71,20 @@ class TableSink:
                 writer = writer.partitionBy(self.partitioning.field)
             writer.parquet(str(self.location))
             return
-        Filler(self._table(), self, run.name).add(frame, run.number)
+        Filler(self._table(), self, run.sink_id).add(frame, run.number)
+
+    def _check_checkpoint(self, run: Run) -> None:
+        """Batches are known by their numbers, which the checkpoint counts. Those of another one would be taken for
+        batches that the table has, and left out."""
+        if self.format == "parquet":
+            filled = _greatest_number(self.location / "_spark_metadata")
+        else:
+            filled = self._table().last_batch(run.name)
+        if filled > _greatest_number(run.checkpoint / "offsets"):
+            raise PipelineError(
+                f"The table {self.location} was filled from another checkpoint than {run.checkpoint}: it has batch "
+                f"{filled} of {run.name} already. Bring that checkpoint back, or fill another table."
+            )
 
     def _table(self) -> Table:
         if self.format == "iceberg":
@@ -135,6 +149,12 @@ def read_table(spark: SparkSession, location: str | Path, format: str) -> DataFr
         raise PipelineError(f"The table at {location} has no rows yet.")
     base = str(sink.location.absolute())
     return spark.read.option("basePath", base).option("mergeSchema", "true").parquet(*files)
+
+
+def _greatest_number(directory: Path) -> int:
+    """Of the files that one of Spark's logs is made of (`7`, `9.compact`); -1 if there are none."""
+    names = (path.name.removesuffix(".compact") for path in directory.glob("[0-9]*"))
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def _parquet_stream(frame: DataFrame, sink: TableSink, run: Run) -> StreamingQuery:

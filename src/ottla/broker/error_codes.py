@@ -1,0 +1,51 @@
+"""The error codes that a response holds, wherever they stand in it: for metrics, and for the audit log.
+
+Which fields of a message can hold any is worked out once a class, so that a long answer without codes costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from ottla.errors import ErrorCode
+from ottla.wire.message import Message
+
+_FIELD = "error_code"
+
+Places = tuple[bool, tuple[str, ...]]
+"""Does a message have a code of its own, and which of its lists hold messages that may?"""
+_known: dict[type[Message], Places] = {}
+
+
+def error_codes(response: Message) -> Iterator[int]:
+    """All but NONE."""
+    kind = type(response)
+    own, nested = _known.get(kind) or _places(kind)
+    if own and (code := getattr(response, _FIELD)):
+        yield code
+    for name in nested:
+        for each in getattr(response, name) or ():
+            yield from error_codes(each)
+
+
+def error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _places(kind: type[Message]) -> Places:
+    own = False
+    nested: list[str] = []
+    for line in kind.SCHEMA.split("\n"):
+        name, *rest = line.split()[:2] or [""]
+        if name == _FIELD:
+            own = True
+        elif rest and rest[0].startswith("[]"):
+            element = getattr(sys.modules[kind.__module__], rest[0][2:], None)
+            if element is not None and any(_places(element)):
+                nested.append(name)
+    found = _known[kind] = own, tuple(nested)
+    return found

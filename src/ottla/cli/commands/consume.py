@@ -1,0 +1,298 @@
+"""`ottla consume`: records of topics on standard output, by librdkafka.
+
+Without a group, partitions are read from where `-o` says, and nothing is committed. With one, the group's positions
+count, and are committed up to what was printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from ottla.cli.formats import Record, parse_format, record_json, unescape
+from ottla.cli.librdkafka import librdkafka_config, sentence
+from ottla.cli.schemas import RegistryUrl, asking_registry, registry_of
+from ottla.cli.serialization import Decoder, Undecodable
+from ottla.cli.session import Session, command, single
+from ottla.errors import StartupError
+from ottla.model import TopicPartition
+
+app = single()
+
+_POLL_S = 0.5
+
+
+@command(
+    app,
+    "consume",
+    examples=[
+        "ottla consume orders",
+        "ottla consume orders -o beginning -e",
+        "ottla consume orders -o -10 -e          # the last ten of each partition",
+        "ottla consume orders -o @-1h -f '%T %p:%o %k %s\\n'",
+        "ottla consume orders payments -G audit --json --grep 'ann|bob'",
+    ],
+    no_args_is_help=True,
+)
+def consume(
+    session: Session,
+    topics: Annotated[list[str], typer.Argument(help="The topics.", show_default=False)],
+    offset: Annotated[
+        str,
+        typer.Option("--offset", "-o", metavar="WHERE", help="beginning, end, N, -N (so many before the end), @TIME"),
+    ] = "end",
+    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of every partition.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-c", help="Stop after so many records.")] = None,
+    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only this one.")] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", "-f", help="%t %p %o %k %s %h %T, lengths %S %K, and \\n \\t \\xNN")
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-K", help="Print keys too, with this after them.")
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", "-G", help="Read as a member of this group.")] = None,
+    grep: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose key or value matches.")] = None,
+    uncommitted: Annotated[bool, typer.Option("--uncommitted", help="Records of open transactions too.")] = False,
+    schema_registry: RegistryUrl = None,
+) -> None:
+    """Print the records of topics as they come."""
+    if format_ is not None and (session.out.as_json or key_separator is not None):
+        raise typer.BadParameter("--format says it all: leave --json and -K out.")
+    if count is not None and count < 1:
+        raise typer.BadParameter("--count must be at least 1.")
+    if group is not None and partition:
+        raise typer.BadParameter("A group shares out partitions by itself: leave --partition out.")
+    printer = _printer(session, format_, key_separator, schema_registry)
+    wanted = _filter(grep)
+    config = librdkafka_config(session.properties, session.settings)
+    config.update(
+        {
+            "group.id": group or "ottla-consume",
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "auto.offset.reset": _reset(offset) if group is not None else "error",
+            "enable.partition.eof": "true",
+            "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
+        }
+    )
+    reading = Reading(session, config)
+    if group is None:
+        reading.assign(_starts(session, topics, partition, offset))
+    else:
+        reading.subscribe(topics)
+    printed = 0
+    try:
+        for record in reading.records(exit_at_end=exit_at_end):
+            if wanted(record):
+                sys.stdout.buffer.write(printer(record))
+                printed += 1
+            reading.read(record)
+            if printed == count:
+                break
+    finally:
+        sys.stdout.buffer.flush()
+        reading.close(commit=group is not None)
+
+
+class Reading:
+    """A consumer of librdkafka. Which partitions are at their end is known while none was taken away."""
+
+    def __init__(self, session: Session, config: dict[str, Any]) -> None:
+        from confluent_kafka import Consumer, KafkaException
+
+        self._bootstrap = session.bootstrap
+        self._failure: Any = None
+        self._open: set[TopicPartition] = set()
+        self._has_assignment = False
+        self._positions: dict[TopicPartition, int] = {}
+        try:
+            self._consumer = Consumer({**config, "error_cb": self._on_error})
+        except KafkaException as error:
+            raise StartupError(f"The consumer cannot be made: {sentence(error.args[0])}") from None
+
+    def assign(self, starts: dict[TopicPartition, int]) -> None:
+        from confluent_kafka import TopicPartition as Assigned
+
+        self._open = set(starts)
+        self._has_assignment = True
+        self._consumer.assign([Assigned(each.topic, each.partition, offset) for each, offset in starts.items()])
+
+    def subscribe(self, topics: list[str]) -> None:
+        def on_assign(consumer: Any, partitions: list[Any]) -> None:
+            self._open |= {TopicPartition(each.topic, each.partition) for each in partitions}
+            self._has_assignment = True
+
+        def on_revoke(consumer: Any, partitions: list[Any]) -> None:
+            self._open -= {TopicPartition(each.topic, each.partition) for each in partitions}
+            self.commit()
+
+        self._consumer.subscribe(topics, on_assign=on_assign, on_revoke=on_revoke)
+
+    def records(self, *, exit_at_end: bool) -> Iterator[Record]:
+        """What comes, until the caller has enough, or, if asked for, every partition has been read to its end."""
+        from confluent_kafka import KafkaError
+
+        while not (exit_at_end and self._has_assignment and not self._open):
+            message = self._consumer.poll(0)
+            if message is None:
+                sys.stdout.buffer.flush()  # Whoever watches sees what is there before we wait.
+                self._check()
+                message = self._consumer.poll(_POLL_S)
+                if message is None:
+                    continue
+            error = message.error()
+            partition = TopicPartition(message.topic() or "", message.partition() or 0)
+            if error is None:
+                self._open.add(partition)
+                yield _record(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._open.discard(partition)
+            else:
+                raise StartupError(f"{partition} cannot be read: {sentence(error)}")
+
+    def read(self, record: Record) -> None:
+        self._positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
+
+    def commit(self) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as Position
+
+        if not self._positions:
+            return
+        positions = [Position(each.topic, each.partition, offset) for each, offset in self._positions.items()]
+        self._positions = {}
+        try:
+            self._consumer.commit(offsets=positions, asynchronous=False)
+        except KafkaException as error:
+            raise StartupError(f"The group's positions cannot be committed: {sentence(error.args[0])}") from None
+
+    def close(self, *, commit: bool) -> None:
+        try:
+            if commit:
+                self.commit()
+        finally:
+            self._consumer.close()
+
+    def _on_error(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        final = (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._RESOLVE)
+        if error.fatal() or error.code() in final:
+            self._failure = self._failure or error
+
+    def _check(self) -> None:
+        from confluent_kafka import KafkaError
+
+        if self._failure is None:
+            return
+        if self._failure.code() == KafkaError._ALL_BROKERS_DOWN:
+            raise StartupError(
+                f"The cluster at {self._bootstrap} does not answer. Start one with `ottla up`, or name another with "
+                "--bootstrap or --profile."
+            )
+        raise StartupError(sentence(self._failure))
+
+
+def _starts(session: Session, topics: list[str], only: list[int] | None, where: str) -> dict[TopicPartition, int]:
+    """Where to begin in each partition, asked of the cluster."""
+    from ottla.admin.offsets import LATEST, bounds_of, list_offsets
+    from ottla.cli.times import parse_moment
+    from ottla.model import NO_OFFSET
+
+    with session.client() as client:
+        partitions = [
+            TopicPartition(topic, each)
+            for topic in topics
+            for each in client.topic(topic).partitions
+            if not only or each in only
+        ]
+        missing = [each for each in only or [] if each not in {found.partition for found in partitions}]
+        if missing:
+            raise StartupError(f"There is no partition {missing[0]} in {', '.join(topics)}.")
+        if where.startswith("@"):
+            moment = parse_moment(where[1:])
+            found = list_offsets(client, dict.fromkeys(partitions, moment))
+            ends = list_offsets(client, dict.fromkeys(partitions, LATEST))
+            return {
+                each: ends[each].offset if found[each].offset == NO_OFFSET else found[each].offset
+                for each in partitions
+            }
+        bounds = bounds_of(client, partitions)
+    if where in ("beginning", "earliest", "start"):
+        return {each: bounds[each].start for each in partitions}
+    if where in ("end", "latest"):
+        return {each: bounds[each].end for each in partitions}
+    try:
+        number = int(where)
+    except ValueError:
+        raise StartupError(f"--offset {where}: write beginning, end, a number, or a time after an @.") from None
+    if where.startswith("-"):
+        return {each: max(bounds[each].end + number, bounds[each].start) for each in partitions}
+    return {each: min(max(number, bounds[each].start), bounds[each].end) for each in partitions}
+
+
+def _reset(where: str) -> str:
+    """Where a group begins that has no position yet."""
+    resets = {"beginning": "earliest", "earliest": "earliest", "start": "earliest", "end": "latest", "latest": "latest"}
+    if where not in resets:
+        raise typer.BadParameter(f"--offset {where}: a group has its own position; move it with `ottla group seek`.")
+    return resets[where]
+
+
+def _filter(grep: str | None) -> Callable[[Record], bool]:
+    if grep is None:
+        return lambda record: True
+    try:
+        pattern = re.compile(grep.encode())
+    except re.error as error:
+        raise typer.BadParameter(f"--grep {grep} is no regular expression: {error}.") from None
+    return lambda record: any(part is not None and pattern.search(part) for part in (record.key, record.value))
+
+
+def _printer(
+    session: Session, format_: str | None, key_separator: str | None, url: str | None
+) -> Callable[[Record], bytes]:
+    if format_ is not None:
+        return parse_format(format_)
+    decoder = Decoder(registry_of(session, url))
+
+    def decoded(data: bytes | None) -> Any:
+        try:
+            with asking_registry():
+                return decoder.decode(data)
+        except Undecodable as error:
+            raise StartupError(f"{error} Print bytes with `-f '%s\\n'`.") from None
+
+    def as_bytes(data: bytes | None) -> bytes:
+        value = decoded(data)
+        if value is None or isinstance(value, str):
+            return data or b""
+        return json.dumps(value, ensure_ascii=False).encode()
+
+    if session.out.as_json:
+        return lambda record: (
+            json.dumps(record_json(record, decoded(record.key), decoded(record.value)), ensure_ascii=False).encode()
+            + b"\n"
+        )
+    if key_separator is None:
+        return lambda record: as_bytes(record.value) + b"\n"
+    separator = unescape(key_separator)
+    return lambda record: as_bytes(record.key) + separator + as_bytes(record.value) + b"\n"
+
+
+def _record(message: Any) -> Record:
+    headers = message.headers()
+    return Record(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp_ms=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=tuple((name, value) for name, value in headers or ()),
+    )

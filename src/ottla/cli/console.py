@@ -1,0 +1,62 @@
+"""`ottla console`: the console by itself, for any Kafka cluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ottla.cli.gateway import CONSOLE, check_installed, is_loopback
+from ottla.cli.registry import read_users
+from ottla.cli.settings import configure_logging, parse_settings, read_properties
+from ottla.client.settings import ClientSettings, InvalidClientConfig
+from ottla.console.server import serve_console
+from ottla.console.timeouts import TIMEOUTS
+from ottla.errors import StartupError
+from ottla.runtime.system import listening_socket, run
+
+
+def run_console(
+    *,
+    bootstrap: str,
+    host: str,
+    port: int,
+    properties: list[str],
+    config: Path | None,
+    registry: str | None,
+    users: Path | None,
+    log_level: str,
+) -> None:
+    configure_logging(log_level)
+    check_installed(CONSOLE)
+    options = {**TIMEOUTS, **(read_properties(config) if config is not None else {}), **parse_settings(properties)}
+    options["bootstrap.servers"] = bootstrap
+    try:
+        settings = ClientSettings.parse(options)
+    except InvalidClientConfig as error:
+        raise StartupError(str(error)) from None
+    if registry is not None and not registry.startswith(("http://", "https://")):
+        raise StartupError(f"--registry {registry} is no address of a registry: write http://host:port.")
+    passwords = read_users(users) if users is not None else {}
+    try:
+        sock = listening_socket(host, port)
+    except OSError as error:
+        message = f"Port {port} of {host} cannot be used ({error.strerror}): choose another with --port."
+        raise StartupError(message) from None
+    shown = f"[{host}]" if ":" in host else host
+    print(f"ready: http://{shown}:{sock.getsockname()[1]}", flush=True)
+    if not passwords and not is_loopback(host):
+        print(
+            "ottla: other machines can open this console and it has no users, so it changes nothing: "
+            "give it --users FILE to let them.",
+            file=sys.stderr,
+        )
+    run(
+        serve_console(
+            sock,
+            settings,
+            loopback=is_loopback(host),
+            users=passwords,
+            registry_url=registry,
+            leashed=False,
+        )
+    )

@@ -1,0 +1,64 @@
+"""A client's properties as librdkafka wants them: produce, consume and bench go through it.
+
+Java's names for TLS and SASL become librdkafka's; keys of other libraries are left out; everything else is passed on,
+so that `-X linger.ms=50` does what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.client.settings import ClientSettings
+from ottla.errors import StartupError
+
+_JAVA_ALONE = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "ssl.truststore.",
+    "ssl.keystore.",
+    "ssl.enabled.protocols",
+    "default.api.timeout.ms",
+    "request.timeout.ms",
+    "schema.registry.",
+    "basic.auth.",
+    "key.serializer",
+    "value.serializer",
+    "key.deserializer",
+    "value.deserializer",
+)
+
+
+def librdkafka_config(properties: Mapping[str, str], settings: ClientSettings) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        key: value for key, value in properties.items() if not key.startswith(_JAVA_ALONE) and key != "client.id"
+    }
+    config["client.id"] = properties.get("client.id", "ottla")
+    # What clients tell of themselves (KIP-714) is of no use for a command that ends in a moment.
+    config.setdefault("enable.metrics.push", "false")
+    config.setdefault("log_level", "2")
+    if settings.sasl is not None:
+        if settings.sasl.token_provider:
+            raise StartupError("produce and consume cannot log in with OAUTHBEARER yet: use SCRAM or PLAIN.")
+        config["sasl.mechanism"] = settings.sasl.mechanism
+        config["sasl.username"], config["sasl.password"] = settings.sasl.username, settings.sasl.password
+        config.pop("sasl.mechanisms", None)
+    if settings.tls is not None:
+        tls = settings.tls
+        renamed = {
+            "ssl.ca.location": tls.trusted_file,
+            "ssl.ca.pem": tls.trusted_text,
+            "ssl.certificate.location": tls.certificate_file,
+            "ssl.key.location": tls.key_file or tls.certificate_file,
+            "ssl.certificate.pem": tls.certificate_text,
+            "ssl.key.pem": tls.key_text,
+            "ssl.key.password": tls.key_password,
+        }
+        config.update({key: value for key, value in renamed.items() if value is not None})
+        config["ssl.endpoint.identification.algorithm"] = "https" if tls.verify_host else "none"
+    return config
+
+
+def sentence(error: Any) -> str:
+    """librdkafka's words for what went wrong, as one sentence."""
+    return f"{str(error.str()).rstrip('.')}."

@@ -1,0 +1,128 @@
+"""Values of records as people read and write them: text, or Avro, JSON and Protobuf by way of a schema registry.
+
+A record that names its schema (`ottla.schemas.framing`) is decoded with it, if a registry was given; any other is text.
+What is written is encoded with the newest schema of the topic's subject, or with the one that was named.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from ottla.errors import StartupError
+from ottla.schemas.framing import MAGIC, PREFIX, PREFIX_BYTES, prefix
+from ottla.spark.registry import FoundSchema, RegistryClient
+
+AVRO, JSON = "AVRO", "JSON"
+
+
+class Undecodable(Exception):
+    """The bytes are not what their schema says; the message is one sentence."""
+
+
+class Decoder:
+    """Bytes to what JSON can say. Schemas are asked for once."""
+
+    def __init__(self, registry: RegistryClient | None) -> None:
+        self._registry = registry
+        self._schemas: dict[int, tuple[FoundSchema, Any]] = {}
+
+    def decode(self, data: bytes | None) -> Any:
+        """The value, or its text. Raises `Undecodable`."""
+        if data is None:
+            return None
+        if self._registry is None or len(data) < PREFIX_BYTES or data[0] != MAGIC:
+            return text_of(data)
+        _, schema_id = PREFIX.unpack_from(data)
+        schema, parsed = self._schema(schema_id)
+        body = data[PREFIX_BYTES:]
+        if schema.kind == AVRO:
+            return _decode_avro(parsed, body, schema_id)
+        if schema.kind == JSON:
+            try:
+                return json.loads(body)
+            except ValueError as error:
+                raise Undecodable(
+                    f"A record says that it is JSON of schema {schema_id}, and is not: {error}."
+                ) from None
+        raise Undecodable(f"Schema {schema_id} is of the kind {schema.kind}, which cannot be shown.")
+
+    def _schema(self, schema_id: int) -> tuple[FoundSchema, Any]:
+        known = self._schemas.get(schema_id)
+        if known is None:
+            assert self._registry is not None  # Nobody asks for a schema without one.
+            found = self._registry.by_id(schema_id)
+            known = self._schemas[schema_id] = (found, _parse_avro(found) if found.kind == AVRO else None)
+        return known
+
+
+class Encoder:
+    """Text to bytes that name their schema."""
+
+    def __init__(self, schema: FoundSchema) -> None:
+        if schema.kind not in (AVRO, JSON):
+            raise StartupError(f"Schema {schema.id} is of the kind {schema.kind}: only AVRO and JSON can be written.")
+        self._schema = schema
+        self._parsed = _parse_avro(schema) if schema.kind == AVRO else None
+        self._prefix = prefix(schema.id)
+
+    def encode(self, text: bytes) -> bytes:
+        """Raises `StartupError` for what is not JSON, or not of the schema."""
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            shown = text[:80].decode(errors="replace")
+            raise StartupError(f"{shown!r} is not JSON ({error}): with a schema each record is a JSON value.") from None
+        if self._schema.kind == JSON:
+            return self._prefix + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        fastavro = _fastavro()
+        out = io.BytesIO(self._prefix)
+        out.seek(0, io.SEEK_END)
+        try:
+            fastavro.schemaless_writer(out, self._parsed, value, strict_allow_default=True)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            raise StartupError(f"A record does not fit schema {self._schema.id}: {error}.") from None
+        return out.getvalue()
+
+
+def text_of(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", errors="replace")
+
+
+def _decode_avro(parsed: Any, body: bytes, schema_id: int) -> Any:
+    source = io.BytesIO(body)
+    try:
+        value = _fastavro().schemaless_reader(source, parsed, None)
+    except (ValueError, TypeError, EOFError, IndexError, KeyError, OverflowError, StopIteration) as error:
+        raise Undecodable(f"A record says that it is Avro of schema {schema_id}, and is not: {error}.") from None
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for becomes text: bytes, dates, decimals."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _parse_avro(schema: FoundSchema) -> Any:
+    fastavro = _fastavro()
+    named: dict[str, Any] = {}
+    for text in schema.references:
+        fastavro.parse_schema(json.loads(text), named_schemas=named)
+    return fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError:
+        raise StartupError("Avro needs the package fastavro: install it with `pip install fastavro`.") from None
+    return fastavro

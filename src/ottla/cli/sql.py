@@ -1,0 +1,101 @@
+"""`ottla sql`: asks topics in Spark's SQL, and shows the answer as a table, a file, or rows as they come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ottla.cli.pipeline import need_spark
+from ottla.errors import StartupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+SHOWN = 100
+"""Rows on the screen, unless --limit says otherwise."""
+
+
+def run_sql(
+    query: str,
+    *,
+    bootstrap: str,
+    registry: str | None,
+    follow: bool,
+    from_beginning: bool,
+    output: Path | None,
+    limit: int | None,
+) -> None:
+    need_spark()
+    from ottla.spark import SparkUnavailable, session
+    from ottla.spark.sql import FILES, SqlError, Topics, write_file
+
+    if output is not None and output.suffix not in FILES:
+        raise StartupError(f"--output {output} is of no kind that can be written: let it end in {', '.join(FILES)}.")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise StartupError(f"--output {output} is in a directory that does not exist: create it first.")
+    if output is not None and follow:
+        raise StartupError("--follow shows rows and writes no file: leave it out, or use `ottla pipeline run`.")
+    if from_beginning and not follow:
+        raise StartupError("--from-beginning goes with --follow: without it all that is there is read anyway.")
+    topics = Topics(
+        bootstrap=bootstrap, registry=registry, streaming=follow, from_beginning=from_beginning or not follow
+    )
+    console, aside = Console(highlight=False), Console(stderr=True, highlight=False)
+    try:
+        names = topics.names()
+        with aside.status("starting Spark …"):
+            frame = topics.answer(session("sql"), query, names)
+        if output is not None:
+            with aside.status("reading …"):
+                count = write_file(frame if limit is None else frame.limit(limit), output)
+            console.print(f"{_rows(count)} in {output}.")
+        elif follow:
+            _follow(console, frame, limit)
+        else:
+            _show(console, aside, frame, limit)
+    except (SqlError, SparkUnavailable) as error:
+        raise StartupError(str(error)) from error
+
+
+def _show(console: Console, aside: Console, frame: DataFrame, limit: int | None) -> None:
+    from ottla.spark.sql import rows_of
+
+    wanted = SHOWN if limit is None else limit
+    with aside.status("reading …"):
+        found = rows_of(frame, wanted + 1 if limit is None else wanted)
+    console.print(_table(frame.columns, found[:wanted]))
+    if len(found) > wanted:
+        console.print(f"{_rows(wanted)}, and there are more: raise --limit, or write them with --output.")
+    else:
+        console.print(f"{_rows(len(found))}.")
+
+
+def _follow(console: Console, frame: DataFrame, limit: int | None) -> None:
+    from ottla.spark.pipelines.runner import asked_to_stop
+    from ottla.spark.sql import follow
+
+    headed = False
+
+    def show(rows: list[Row]) -> None:
+        nonlocal headed
+        console.print(_table(frame.columns, rows, headed=not headed))
+        headed = True
+
+    with asked_to_stop() as asked:
+        count = follow(frame, limit, show, lambda: asked.to_stop)
+    console.print(f"{_rows(count)}.")
+
+
+def _table(columns: list[str], rows: list[Row], *, headed: bool = True) -> Table:
+    table = Table(*columns, show_header=headed)
+    for row in rows:
+        table.add_row(*(Text("null", style="dim") if each is None else Text(str(each)) for each in row))
+    return table
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"

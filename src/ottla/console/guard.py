@@ -1,0 +1,150 @@
+"""Who may come in, asked before anything else: of every request and of every web socket. An ASGI middleware.
+
+On a loopback address everybody on this machine may, if they call it by a name of this machine: a page of another site
+that points its own name here (DNS rebinding) is turned away, and so is one that posts or opens a socket across sites.
+On other addresses people log in, or the console shows and changes nothing.
+
+A browser sends a password with requests, but not always with web sockets; so a login is remembered in a cookie that no
+script can read and no other site can send.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+COOKIE = "ottla-console"
+_UNSERVED = frozenset({"/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect"})
+"""The framework's own pages, which ask other hosts for their scripts."""
+_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        b"img-src 'self' data:; font-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        b"frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+class Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Guard:
+    """Around the application. With `users` (passwords by name) everybody must be one of them."""
+
+    def __init__(self, app: App, *, loopback: bool, users: Mapping[str, str]) -> None:
+        self._app = app
+        self._loopback = loopback
+        self._users = dict(users)
+        self._secret = secrets.token_bytes(32)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            user = self.check(scope["type"], scope.get("method", "GET"), headers)
+            if scope["path"] in _UNSERVED:
+                raise Refused(404, "There is no such page.")
+        except Refused as refused:
+            await _refuse(scope, receive, send, refused)
+            return
+
+        async def adorned(message: Mapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                extra = [*_HEADERS]
+                if user:
+                    cookie = f"{COOKIE}={self._token(user)}; Path=/; HttpOnly; SameSite=Strict"
+                    extra.append((b"set-cookie", cookie.encode("latin-1")))
+                message = {**message, "headers": [*message.get("headers", ()), *extra]}
+            await send(message)
+
+        await self._app(scope, receive, adorned)
+
+    def check(self, kind: str, method: str, headers: Mapping[str, str]) -> str:
+        """Who it is, or an empty text where nobody is asked. Raises `Refused`."""
+        host = headers.get("host", "")
+        if self._loopback and not _is_loopback(host):
+            raise Refused(403, "This console serves its own machine: open it by the name localhost.")
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            raise Refused(403, "A page of another site may not use this console.")
+        site = headers.get("sec-fetch-site", "same-origin")
+        if (kind == "websocket" or method not in ("GET", "HEAD")) and site not in ("same-origin", "none"):
+            raise Refused(403, "A page of another site may not use this console.")
+        if not self._users:
+            return ""
+        user = self._by_password(headers.get("authorization", "")) or self._by_cookie(headers.get("cookie", ""))
+        if not user:
+            raise Refused(401, "This console asks for a name and a password.")
+        return user
+
+    def _by_password(self, authorization: str) -> str:
+        kind, _, encoded = authorization.partition(" ")
+        try:
+            name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+        known = self._users.get(name)
+        same = hmac.compare_digest(password.encode(), (known or "").encode())
+        return name if kind.lower() == "basic" and same and known is not None else ""
+
+    def _by_cookie(self, text: str) -> str:
+        try:
+            cookie = SimpleCookie(text).get(COOKIE)
+        except CookieError:
+            return ""
+        found = cookie.value if cookie is not None else ""
+        return next((name for name in self._users if hmac.compare_digest(found, self._token(name))), "")
+
+    def _token(self, user: str) -> str:
+        """Good as long as this process lives."""
+        return hmac.new(self._secret, user.encode(), hashlib.sha256).hexdigest()
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refused) -> None:
+    if scope["type"] == "websocket":
+        await receive()  # The connect; only then may it be closed, which the other side sees as status 403.
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    body = f"{refused.message}\n".encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if refused.status == 401:
+        headers.append((b"www-authenticate", b'Basic realm="Ottla console"'))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _is_loopback(host: str) -> bool:
+    name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,122 @@
+"""A schema registry, asked over HTTP: Ottla's or Confluent's. Called from threads.
+
+Schemas never change, so what was found is kept; what was not found is asked for again after a while.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from ottla.console.decoding import Schema
+from ottla.runtime.blocking import monotonic_s
+from ottla.schemas import avro
+
+TIMEOUT_S = 10.0
+BODY_BYTES_MAX = 16 * 1024 * 1024
+MISSING_S = 30.0
+SCHEMAS_MAX = 10_000
+
+
+class RegistryError(Exception):
+    """One sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    subject: str
+    version: int
+    schema_id: int
+    type: str
+    text: str
+
+
+class Registry:
+    def __init__(self, url: str) -> None:
+        """`http://[name:password@]host:port[/path]`."""
+        self._parts = urlsplit(url)
+        if self._parts.scheme not in ("http", "https") or not self._parts.hostname:
+            raise ValueError(f"{url} is no address of a registry: write http://host:port.")
+        self._schemas: dict[int, Schema | None] = {}
+        self._missing_s: dict[int, float] = {}
+
+    @property
+    def address(self) -> str:
+        """Without a password."""
+        port = f":{self._parts.port}" if self._parts.port else ""
+        return f"{self._parts.scheme}://{self._parts.hostname}{port}{self._parts.path}"
+
+    def subjects(self) -> list[str]:
+        return sorted(str(each) for each in self._get("/subjects"))
+
+    def versions(self, subject: str) -> list[Version]:
+        """All of them, oldest first."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        found = []
+        for number in self._get(path):
+            each = self._get(f"{path}/{int(number)}")
+            found.append(
+                Version(
+                    subject=subject,
+                    version=int(each["version"]),
+                    schema_id=int(each["id"]),
+                    type=str(each.get("schemaType", "AVRO")),
+                    text=str(each["schema"]),
+                )
+            )
+        return found
+
+    def schema(self, schema_id: int) -> Schema | None:
+        """None where there is none, or no registry."""
+        known = self._schemas.get(schema_id)
+        if known is not None:
+            return known
+        if monotonic_s() - self._missing_s.get(schema_id, float("-inf")) < MISSING_S:
+            return None
+        if len(self._schemas) + len(self._missing_s) > SCHEMAS_MAX:
+            self._schemas.clear()
+            self._missing_s.clear()
+        try:
+            found = self._load(schema_id)
+        except (RegistryError, avro.InvalidSchema):
+            self._missing_s[schema_id] = monotonic_s()
+            return None
+        self._schemas[schema_id] = found
+        return found
+
+    def _load(self, schema_id: int) -> Schema:
+        answer = self._get(f"/schemas/ids/{schema_id}")
+        kind = str(answer.get("schemaType", "AVRO"))
+        if kind != "AVRO":
+            return Schema(schema_id=schema_id, type=kind)
+        references: list[str] = []
+        for each in answer.get("references", []):
+            path = f"/subjects/{quote(str(each['subject']), safe='')}/versions/{int(each['version'])}"
+            references.append(str(self._get(path)["schema"]))
+        parsed = avro.parse(str(answer["schema"]), references, strict=False)
+        return Schema(schema_id=schema_id, type=kind, parsed=parsed)
+
+    def _get(self, path: str) -> Any:
+        parts = self._parts
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        try:
+            connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+            answer = connection.getresponse()
+            body = json.loads(answer.read(BODY_BYTES_MAX))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise RegistryError(f"The registry at {self.address} does not answer: {error}.") from None
+        finally:
+            connection.close()
+        if answer.status != 200:
+            message = body.get("message") if isinstance(body, dict) else None
+            raise RegistryError(f"The registry refused: {str(message or answer.status).rstrip('.')}.")
+        return body

@@ -1,0 +1,129 @@
+"""The process that serves the console: a listening socket that somebody opened, the pages, and an end.
+
+It ends on SIGINT and SIGTERM, and when whoever started it is gone: then its standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ottla.client.settings import ClientSettings
+
+if TYPE_CHECKING:
+    import socket
+
+    from fastapi import FastAPI
+
+    from ottla.console.console import Console
+    from ottla.console.guard import App
+
+CONNECTIONS_MAX = 500
+BACKLOG = 128
+STANDARD_INPUT = 0
+ASSETS = Path(__file__).parent / "assets"
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="4" height="12" x="1" y="2" rx="1" '
+    'fill="#0b6e75"/><rect width="4" height="12" x="6" y="2" rx="1" fill="#0b6e75"/>'
+    '<rect width="3" height="11" x="11.5" y="2.5" rx="1" fill="none" stroke="#0b6e75"/></svg>'
+)
+
+
+async def serve_console(
+    sock: socket.socket,
+    settings: ClientSettings,
+    *,
+    loopback: bool,
+    users: Mapping[str, str],
+    registry_url: str | None,
+    leashed: bool,
+) -> None:
+    """Serve until told to stop. With `leashed`, also until standard input ends."""
+    import uvicorn
+
+    from ottla.console.console import Console
+    from ottla.console.guard import Guard
+    from ottla.console.registry import Registry
+
+    registry = Registry(registry_url) if registry_url else None
+    console = Console(settings, registry=registry, may_change=loopback or bool(users))
+    config = uvicorn.Config(
+        Guard(cast("App", make_app(console)), loopback=loopback, users=users),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(config)
+    for name in ("uvicorn", "nicegui"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    loop = asyncio.get_running_loop()
+
+    def let_go() -> None:
+        loop.remove_reader(STANDARD_INPUT)
+        server.should_exit = True
+
+    if leashed:
+        loop.add_reader(STANDARD_INPUT, let_go)
+    console.start()
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await server.serve(sockets=[sock])
+    finally:
+        await console.stop()
+
+
+def make_app(console: Console) -> FastAPI:
+    """All pages, and what they are made of. Once in a process: NiceGUI knows one application."""
+    from fastapi import FastAPI
+    from fastapi.staticfiles import StaticFiles
+    from nicegui import ui
+
+    from ottla.console.pages import (
+        access,
+        brokers,
+        charts,
+        downloads,
+        group,
+        groups,
+        health,
+        partition,
+        produce,
+        records,
+        schemas,
+        topic,
+        topics,
+        transactions,
+    )
+    from ottla.console.pages.frame import HEAD
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.mount("/assets", StaticFiles(directory=ASSETS))
+    downloads.register(console, app)
+    for register in (
+        health.register,
+        topics.register,
+        topic.register,
+        partition.register,
+        records.register,
+        produce.register,
+        groups.register,
+        group.register,
+        brokers.register,
+        charts.register,
+        transactions.register,
+        schemas.register,
+        access.register,
+    ):
+        register(console)
+    ui.add_head_html(HEAD, shared=True)
+    ui.run_with(
+        app, title="Ottla", favicon=ICON, dark=None, tailwind=False, show_welcome_message=False, language="en-US"
+    )
+    return app

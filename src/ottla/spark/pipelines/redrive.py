@@ -1,0 +1,71 @@
+"""The pipeline `redrive`: dead letters back to the topics that they came from, once what was wrong is mended.
+
+A letter goes back as the record that it was, without the headers of its journey, to the partition that it came from. A
+task that was tried again may have written a letter twice: of the same letters in a run one goes back. Where it stopped
+is in its checkpoint, so a second run sends what has come since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.spark import dead_letters
+from ottla.spark.pipelines.definition import Pipeline
+from ottla.spark.pipelines.sinks import TopicSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_PREFIX = "dead.letter."
+
+
+def redrive(*, bootstrap: str, dead_letter_topic: str, to: str | None = None, name: str | None = None) -> Pipeline:
+    """With `to`, all go there, to the partitions that their keys say."""
+    called = name or f"redrive-{dead_letter_topic}"
+
+    def build(spark: SparkSession) -> DataFrame:
+        records = (
+            spark.readStream.format("ottla")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("subscribe", dead_letter_topic)
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .option("kafka.isolation.level", "read_committed")
+            .option("kafka.group.id", called)
+            .load()
+        )
+        return as_they_were(records)
+
+    def prepare(letters: DataFrame) -> DataFrame:
+        return in_order(letters, keep_partitions=to is None)
+
+    return Pipeline(name=called, build=build, sink=TopicSink(bootstrap, to, prepare=prepare))
+
+
+def as_they_were(letters: DataFrame) -> DataFrame:
+    """The records of dead letters, each with the topic, the partition and the offset that it had."""
+    from pyspark.sql import functions as F
+
+    def told(header: str) -> Column:
+        found = F.filter("headers", lambda each: each["key"] == header)
+        # The last, if a letter became one again: that was written by whoever put it here.
+        return F.try_element_at(found, F.lit(-1))["value"].cast("string")
+
+    place = F.concat(F.lit("The record at offset "), F.col("offset"), F.lit(" of "), F.col("topic"))
+    unknown = F.raise_error(F.concat(place, F.lit(" is no dead letter: it does not say which topic it came from.")))
+    return letters.select(
+        F.coalesce(told(dead_letters.TOPIC), unknown).alias("topic"),
+        told(dead_letters.PARTITION).cast("int").alias("partition"),
+        told(dead_letters.OFFSET).cast("long").alias("offset"),
+        "key",
+        "value",
+        F.filter("headers", lambda each: ~each["key"].startswith(_PREFIX)).alias("headers"),
+    )
+
+
+def in_order(letters: DataFrame, *, keep_partitions: bool) -> DataFrame:
+    """One of each letter, those of a partition in the order that they had there."""
+    place = ("topic", "partition", "offset")
+    sorted_ = letters.dropDuplicates(list(place)).repartition(*place[:2]).sortWithinPartitions(*place)
+    kept = ("topic", *(("partition",) if keep_partitions else ()), "key", "value", "headers")
+    return sorted_.select(*kept)

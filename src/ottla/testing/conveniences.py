@@ -1,0 +1,277 @@
+"""What a test wants of a cluster besides the client that it tests: topics made, records put in and looked at.
+
+Over the blocking client, on the listener that nodes use among themselves, so that scripted faults are met by the tested
+client alone. Each call has a connection of its own: any thread may use them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.client.blocking import BlockingClient
+    from ottla.wire.messages.fetch_response import PartitionData
+    from ottla.wire.messages.metadata_response import MetadataResponse, MetadataResponsePartition
+
+_LATEST, _EARLIEST = -1, -2
+_FETCH_BYTES = 8 * 1024 * 1024
+_PRODUCE_VERSION_MAX = 11
+"""The last that the topic's name is enough for, whose id may be new."""
+_PREFERRED = 0
+
+Bytes = bytes | str
+
+
+class Record(NamedTuple):
+    """A record as it lies in its partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Conveniences:
+    """Of any cluster whose internal addresses are known."""
+
+    def __init__(self, internal: str) -> None:
+        self._internal = internal
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Returns when every partition has a leader. Raises `KafkaError`, also if the topic exists."""
+        from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+        from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+
+        wanted = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[CreatableTopicConfig(name=key, value=_text(value)) for key, value in (config or {}).items()],
+        )
+        with self._client() as client:
+            answer = client.ask_any(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), CreateTopicsResponse)
+            (made,) = answer.topics
+            if made.error_code:
+                raise KafkaError(ErrorCode(made.error_code), made.error_message)
+            client.persist(lambda: [client.leader_of(name, each) for each in range(partitions)])
+
+    def topics(self) -> dict[str, int]:
+        """The names of all topics but Kafka's own, and how many partitions each has."""
+        with self._client() as client:
+            topics = self._metadata(client).topics
+            return {topic.name: len(topic.partitions) for topic in topics if topic.name and not topic.is_internal}
+
+    def produce(
+        self,
+        topic: str,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> Record:
+        """Acknowledged by all in sync when this returns. Text is written as UTF-8. Without `partition` the key decides,
+        as in Java's producer; without both it is partition 0."""
+        from ottla.records.builder import BatchBuilder
+        from ottla.records.partitioner import partition_of_key
+        from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+        from ottla.wire.messages.produce_response import ProduceResponse
+
+        when_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        raw_key, raw_value, raw_headers = _raw(key), _raw(value), tuple(headers)
+        builder = BatchBuilder()
+        builder.append(when_ms, raw_key, raw_value, raw_headers)
+        batch = bytes(builder.build())
+
+        with self._client() as client:
+            if partition is None:
+                partition = 0
+                if raw_key is not None:
+                    partition = partition_of_key(raw_key, client.persist(lambda: client.partition_count(topic)))
+            place = partition
+
+            def attempt() -> int:
+                data = PartitionProduceData(index=place, records=batch)
+                request = ProduceRequest(
+                    acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+                )
+                leader = client.leader_of(topic, place)
+                answer = client.ask(leader, request, ProduceResponse, max_version=_PRODUCE_VERSION_MAX)
+                (result,) = answer.responses[0].partition_responses
+                if result.error_code:
+                    raise KafkaError(ErrorCode(result.error_code), result.error_message)
+                return result.base_offset
+
+            return Record(topic, place, client.persist(attempt), when_ms, raw_key, raw_value, raw_headers)
+
+    def records(self, topic: str, partition: int | None = None, *, committed: bool = True) -> list[Record]:
+        """All that a consumer from the beginning would get, by partition and offset; with `committed` off also what
+        open and aborted transactions have written. An empty list if there is nothing."""
+        with self._client() as client:
+            count = client.persist(lambda: client.partition_count(topic))
+            places = range(count) if partition is None else (partition,)
+            return [record for place in places for record in self._records(client, topic, place, committed)]
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The id of the node that leads."""
+        with self._client() as client:
+            return client.persist(lambda: client.leader_of(topic, partition))
+
+    def _client(self) -> BlockingClient:
+        from ottla.client.blocking import BlockingClient
+        from ottla.client.settings import ClientSettings, parse_addresses
+
+        return BlockingClient(ClientSettings(bootstrap=parse_addresses(self._internal), client_id="ottla.testing"))
+
+    # Metadata and leaders.
+
+    def _metadata(self, client: BlockingClient, topic: str | None = None) -> MetadataResponse:
+        from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+        from ottla.wire.messages.metadata_response import MetadataResponse
+
+        wanted = None if topic is None else [MetadataRequestTopic(name=topic)]
+        return client.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
+
+    def _partition(self, client: BlockingClient, topic: str, partition: int) -> MetadataResponsePartition:
+        for found in self._metadata(client, topic).topics:
+            for each in found.partitions:
+                if each.partition_index == partition:
+                    return each
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{partition}.")
+
+    def _move_leader(self, topic: str, partition: int, to: int) -> None:
+        """The replicas in another order, then the first of them is elected: the way of Kafka's own tools."""
+        from ottla.wire.messages import alter_partition_reassignments_request as moving
+        from ottla.wire.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
+        from ottla.wire.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+        from ottla.wire.messages.elect_leaders_response import ElectLeadersResponse
+
+        with self._client() as client:
+            replicas = self._partition(client, topic, partition).replica_nodes
+            if to not in replicas:
+                raise ValueError(f"Node {to} has no copy of {topic}-{partition}: its copies are on {replicas}.")
+            order = [to, *(each for each in replicas if each != to)]
+            target = moving.ReassignablePartition(partition_index=partition, replicas=order)
+            reassign = moving.AlterPartitionReassignmentsRequest(
+                topics=[moving.ReassignableTopic(name=topic, partitions=[target])]
+            )
+            elect = ElectLeadersRequest(
+                election_type=_PREFERRED, topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])]
+            )
+
+            def attempt() -> None:
+                found = self._partition(client, topic, partition)
+                if found.replica_nodes != order:
+                    moved = client.ask_any(reassign, AlterPartitionReassignmentsResponse)
+                    _raise_first([moved.error_code, *(each.error_code for each in moved.responses[0].partitions)])
+                elif found.leader_id != to:
+                    elected = client.ask_any(elect, ElectLeadersResponse)
+                    _raise_first(
+                        [
+                            elected.error_code,
+                            *(
+                                each.error_code
+                                for result in elected.replica_election_results
+                                for each in result.partition_result
+                                if each.error_code != ErrorCode.ELECTION_NOT_NEEDED
+                            ),
+                        ]
+                    )
+                else:
+                    return
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} is not led by node {to} yet.")
+
+            client.persist(attempt)
+
+    # Reading.
+
+    def _records(self, client: BlockingClient, topic: str, partition: int, committed: bool) -> Iterable[Record]:
+        offset = client.persist(lambda: _list_offset(client, topic, partition, _EARLIEST, committed))
+        end = client.persist(lambda: _list_offset(client, topic, partition, _LATEST, committed))
+        while offset < end:
+            data = client.persist(partial(_fetch, client, topic, partition, offset, committed))
+            found, offset = _visible(data, offset)
+            yield from (Record(topic, partition, *each) for each in found if each[0] < end)
+
+
+def _list_offset(client: BlockingClient, topic: str, partition: int, when: int, committed: bool) -> int:
+    from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+    from ottla.wire.messages.list_offsets_response import ListOffsetsResponse
+
+    wanted = ListOffsetsPartition(partition_index=partition, timestamp=when)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=int(committed), topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
+    )
+    answer = client.ask(client.leader_of(topic, partition), request, ListOffsetsResponse)
+    (found,) = answer.topics[0].partitions
+    _raise_first([found.error_code])
+    return found.offset
+
+
+def _fetch(client: BlockingClient, topic: str, partition: int, offset: int, committed: bool) -> PartitionData:
+    from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+    from ottla.wire.messages.fetch_response import FetchResponse
+
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
+    topic_id = client.topic(topic).topic_id
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=_FETCH_BYTES,
+        isolation_level=int(committed),
+        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[wanted])],
+    )
+    answer = client.ask(client.leader_of(topic, partition), request, FetchResponse)
+    _raise_first([answer.error_code])
+    (data,) = answer.responses[0].partitions
+    _raise_first([data.error_code])
+    return data
+
+
+def _visible(data: PartitionData, offset: int) -> tuple[list[Any], int]:
+    """The records from `offset` on that no transaction took back, and the offset behind all that was looked at."""
+    from ottla.records.batch import batches
+    from ottla.records.records import iterate
+
+    aborted = sorted(data.aborted_transactions or [], key=lambda each: each.first_offset)
+    taken_back: set[int] = set()
+    found: list[Any] = []
+    for header, batch in batches(memoryview(data.records or b"")):
+        while aborted and aborted[0].first_offset <= header.last_offset:
+            taken_back.add(aborted.pop(0).producer_id)
+        if header.is_control:
+            taken_back.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in taken_back):
+            found += [each for each in iterate(batch) if each.offset >= offset]
+        offset = max(offset, header.next_offset)
+    return found, offset
+
+
+def _raise_first(codes: Iterable[int]) -> None:
+    for code in codes:
+        if code:
+            raise KafkaError(ErrorCode(code))
+
+
+def _raw(content: Bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

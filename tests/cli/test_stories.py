@@ -1,0 +1,172 @@
+"""Stories that no transcript can tell: with members, with transactions, with a node of a snapshot's own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from tests.cli.sessions import run_ottla
+from tests.node_process import running_node
+
+
+@pytest.fixture(autouse=True)
+def no_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "none.toml"))
+
+
+@pytest.mark.slow
+def test_a_snapshot_is_forked(tmp_path: Path) -> None:
+    file = str(tmp_path / "saved.zip")
+    with running_node(tmp_path / "node", "--registry", "off") as node:
+        at = ("-b", node.bootstrap)
+        assert run_ottla(["produce", "orders", "-X", "linger.ms=60000", *at], b"a\nb\nc\n")[0] == 0
+        assert run_ottla(["group", "seek", "billing", "--to", "2", "orders", *at])[0] == 0
+        assert run_ottla(["snapshot", "save", file, "orders", *at])[0] == 0
+    fork = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli", "snapshot", "fork", file], stdout=subprocess.PIPE, text=True
+    )
+    assert fork.stdout is not None
+    try:
+        words = fork.stdout.readline().split()
+        assert (words[0], words[2:]) == ("ready:", ["with", "3", "records", "of", "1", "topics"])
+        assert run_ottla(["consume", "orders", "-o", "beginning", "-e", "-b", words[1]])[1] == b"a\nb\nc\n"
+        described = json.loads(run_ottla(["group", "describe", "billing", "--json", "-b", words[1]])[1])
+        assert [each["committed"] for each in described["partitions"]] == [2]
+    finally:
+        fork.send_signal(signal.SIGTERM)
+        assert fork.wait(60) == 0
+        fork.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_is_shown_and_not_moved(tmp_path: Path, protocol: str) -> None:
+    with running_node(tmp_path / "node", "--registry", "off") as node:
+        at = ("-b", node.bootstrap)
+        assert run_ottla(["produce", "orders", *at], b"a\nb\n")[0] == 0
+        consumer = Consumer(
+            {
+                "bootstrap.servers": node.bootstrap,
+                "group.id": "billing",
+                "client.id": "reader",
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+                "enable.metrics.push": False,
+            }
+        )
+        try:
+            consumer.subscribe(["orders"])
+            message = None
+            for _ in range(600):  # At most a minute.
+                message = consumer.poll(0.1)
+                if message is not None and message.error() is None:
+                    break
+            assert message is not None
+            consumer.commit(message, asynchronous=False)
+            described = json.loads(run_ottla(["group", "describe", "billing", "--json", *at])[1])
+            assert (described["state"], described["protocol"], described["lag"]) == ("Stable", protocol, 1)
+            (member,) = described["members"]
+            assert (member["client"], member["assigned"]) == ("reader", ["orders-0"])
+            assert described["partitions"][0]["member"] == member["member"]
+            status, _, said = run_ottla(["group", "seek", "billing", "--to", "end", *at])
+            assert status == 1
+            assert said.startswith("ottla: The group billing is Stable and has members: stop them first")
+            status, _, said = run_ottla(["group", "delete", "billing", *at])
+            assert (status, "the group has members; stop them first" in said) == (1, True)
+        finally:
+            consumer.close()
+
+
+@pytest.mark.slow
+def test_a_transaction_is_seen_and_ended(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    with running_node(tmp_path / "node", "--registry", "off") as node:
+        at = ("-b", node.bootstrap)
+        producer = Producer(
+            {"bootstrap.servers": node.bootstrap, "transactional.id": "payments-1", "enable.metrics.push": False}
+        )
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("orders", b"open")
+        assert producer.flush(60) == 0
+        (listed,) = [json.loads(line) for line in run_ottla(["txn", "list", "--json", *at])[1].splitlines()]
+        assert (listed["transactional_id"], listed["state"]) == ("payments-1", "Ongoing")
+        described = json.loads(run_ottla(["txn", "describe", "payments-1", "--json", *at])[1])
+        assert described["partitions"] == ["orders-0"]
+        read = ("consume", "orders", "-o", "beginning", "-e", *at)
+        assert run_ottla([*read])[1] == b""
+        assert run_ottla([*read, "--uncommitted"])[1] == b"open\n"
+        assert run_ottla(["txn", "hanging", "--silent", "0ms", *at])[1] == b""  # Its coordinator will end it.
+        assert run_ottla(["txn", "abort", "payments-1", "--yes", *at])[0] == 0
+        assert json.loads(run_ottla(["txn", "describe", "payments-1", "--json", *at])[1])["partitions"] == []
+        status, _, said = run_ottla(["txn", "abort", "payments-1", "--yes", *at])
+        assert (status, "has nothing open" in said) == (1, True)
+        producer.purge()
+
+
+@pytest.mark.slow
+def test_what_transactions_left_is_not_restored_and_positions_go_with_their_records(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    file = str(tmp_path / "saved.zip")
+    with running_node(tmp_path / "node", "--registry", "off") as node:
+        at = ("-b", node.bootstrap)
+        assert run_ottla(["topic", "create", "orders", "-p", "1", *at])[0] == 0
+        producer = Producer(
+            {"bootstrap.servers": node.bootstrap, "transactional.id": "t", "enable.metrics.push": False}
+        )
+        producer.init_transactions(60)
+        for value, commit in ((b"first", True), (b"taken back", False), (b"second", True)):
+            producer.begin_transaction()
+            producer.produce("orders", value)
+            if commit:
+                producer.commit_transaction(60)
+            else:
+                producer.abort_transaction(60)
+        # Records at 0, 2 (aborted) and 4, markers between; the group has read the first.
+        assert run_ottla(["group", "seek", "billing", "--to", "2", "orders", *at])[0] == 0
+        assert run_ottla(["snapshot", "save", file, *at])[0] == 0
+        status, out, said = run_ottla(["snapshot", "restore", file, "--rename", "orders=again", *at])
+        assert (status, out.decode()) == (
+            0,
+            f"2 records of 1 topics and the positions of 1 groups restored from {file}\n",
+        )
+        assert "offsets behind a hole are smaller now" in said
+        assert (
+            run_ottla(["consume", "again", "-o", "beginning", "-e", "-f", "%o %s\\n", *at])[1] == b"0 first\n1 second\n"
+        )
+        described = json.loads(run_ottla(["group", "describe", "billing", "--json", *at])[1])
+        assert {each["topic"]: each["committed"] for each in described["partitions"]} == {"again": 1, "orders": 2}
+
+
+def last_partition(key: bytes | None, topic: str, count: int) -> int:
+    return count - 1
+
+
+def no_partition(key: bytes | None, topic: str, count: int) -> int:
+    return count
+
+
+@pytest.mark.slow
+def test_a_function_of_the_users_chooses_partitions(tmp_path: Path) -> None:
+    with running_node(tmp_path / "node", "--registry", "off") as node:
+        at = ("-b", node.bootstrap)
+        assert run_ottla(["topic", "create", "orders", "-p", "5", *at])[0] == 0
+        chosen = ("--partitioner", f"{__name__}:last_partition")
+        _, out, _ = run_ottla(["produce", "orders", "--json", *chosen, *at], b"a\nb\n")
+        assert json.loads(out)["partitions"] == {"4": 2}
+        status, _, said = run_ottla(["produce", "orders", "--partitioner", f"{__name__}:no_partition", *at], b"a\n")
+        assert (status, said.split(": ", 2)[1:]) == (
+            1,
+            [
+                f"The partitioner {__name__}:no_partition chose 5 for a topic of 5 partitions",
+                "it must return a number from 0 to 4.\n",
+            ],
+        )

@@ -1,0 +1,234 @@
+"""What people type: format strings, times, profiles. And what they must not see: other people's secrets."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ottla.cli import profiles
+from ottla.cli.formats import Record, parse_format, unescape
+from ottla.cli.output import cell, size, table
+from ottla.cli.times import parse_duration, parse_moment, show_duration, show_moment
+from ottla.errors import StartupError
+from tests.cli.sessions import run_ottla
+
+RECORD = Record(
+    topic="orders",
+    partition=3,
+    offset=42,
+    timestamp_ms=1_700_000_000_123,
+    key=b"ann",
+    value=b"\xff\x00",
+    headers=(("a", b"1"), ("b", None)),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("%t-%p@%o", b"orders-3@42"),
+        ("%k %K %S", b"ann 3 2"),
+        ("%s", b"\xff\x00"),
+        ("%h %T", b"a=1,b=NULL 1700000000123"),
+        (r"\t\x41\n\\%%", b"\tA\n\\%"),
+        ("", b""),
+    ],
+)
+def test_a_format_prints_what_its_tokens_say(text: str, printed: bytes) -> None:
+    assert parse_format(text)(RECORD) == printed
+
+
+@pytest.mark.parametrize("text", ["%", "%z", "abc\\"])
+def test_a_format_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(StartupError):
+        parse_format(text)
+
+
+def test_separators_are_bytes() -> None:
+    assert [unescape(each) for each in (":", r"\t", r"\x00\xff", r"\\")] == [b":", b"\t", b"\x00\xff", b"\\"]
+    assert unescape("→") == "→".encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+        ("2023-11-14", 1_699_920_000_000),
+        ("-10m", 400_000),
+        ("now", 1_000_000),
+    ],
+)
+def test_a_moment_is_read(text: str, moment: int) -> None:
+    assert parse_moment(text, now=1_000_000) == moment
+
+
+@pytest.mark.parametrize("text", ["soon", "-10", "10 m", "2023-13-01", ""])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(StartupError):
+        parse_moment(text)
+
+
+def test_times_and_sizes_are_shown() -> None:
+    assert show_moment(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert (show_moment(-1), show_moment(None)) == ("-", "-")
+    assert [show_duration(each) for each in (5, 90_000, 7_200_000)] == ["5 ms", "90 s", "2 h"]
+    assert parse_duration("2h") == 7_200_000
+    assert [size(each) for each in (None, 0, 1023, 1536, 1 << 31, 1 << 50)] == [
+        *("-", "0 B", "1023 B", "1.5 KiB", "2.0 GiB", "1024.0 TiB"),
+    ]
+
+
+def test_a_table_aligns_and_names_cannot_speak_to_the_terminal() -> None:
+    text = table(["NAME", "N", "OK"], [["a\x1b[2J\nb", 5, True], ["longer", 12, None]])
+    assert text.splitlines() == ["NAME            N  OK", "a\\x1b[2J\\x0ab   5  yes", "longer         12  -"]
+    assert cell([1, 2]) == "1,2"
+
+
+def test_profiles_are_kept_for_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "config.toml"
+    secret = {"bootstrap.servers": "a:1", "sasl.password": 'q"u\\o\nte\x7f→'}
+    saved = profiles.Profiles().with_profile("one", secret).with_profile("two", {"bootstrap.servers": "b:2"})
+    profiles.save(path, saved)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    read = profiles.load(path)
+    assert read == saved
+    assert read.current == "one"
+    assert read.chosen(None) == secret
+    assert profiles.hidden(secret)["sasl.password"] == "****"
+    profiles.save(path, read.using("two").without("one"))
+    assert profiles.load(path) == profiles.Profiles("two", {"two": {"bootstrap.servers": "b:2"}})
+
+
+def test_a_profile_that_a_person_wrote_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[profiles.a]\nbootstrap.servers = "a:1"\nlinger.ms = 5\nenable.idempotence = true\n')
+    found = profiles.load(path)
+    assert found.current is None
+    assert found.find("a") == {"bootstrap.servers": "a:1", "linger.ms": "5", "enable.idempotence": "true"}
+
+
+@pytest.mark.parametrize("text", ["[profiles", "profiles = 3", "profiles = {a = 1}"])
+def test_a_broken_file_is_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(StartupError, match="mend it, or remove it"):
+        profiles.load(path)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"OTTLA_CONFIG": "/x/y.toml"}, "/x/y.toml"),
+        ({"XDG_CONFIG_HOME": "/conf"}, "/conf/ottla/config.toml"),
+    ],
+)
+def test_where_profiles_are(environment: dict[str, str], expected: str) -> None:
+    assert str(profiles.config_path(environment)) == expected
+
+
+def properties(**changes: str) -> dict[str, str]:
+    return {"bootstrap.servers": "a:1", **{key.replace("_", "."): value for key, value in changes.items()}}
+
+
+def test_javas_names_become_librdkafkas() -> None:
+    from ottla.cli.librdkafka import librdkafka_config
+    from ottla.client.settings import ClientSettings
+
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="her secret";'
+    given = properties(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_jaas_config=jaas,
+        ssl_truststore_location="/ca.pem",
+        ssl_truststore_type="PEM",
+        linger_ms="50",
+        schema_registry_url="http://x",
+    )
+    config = librdkafka_config(given, ClientSettings.parse(given))
+    assert config == {
+        "bootstrap.servers": "a:1",
+        "client.id": "ottla",
+        "enable.metrics.push": "false",
+        "linger.ms": "50",
+        "log_level": "2",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.password": "her secret",
+        "sasl.username": "ann",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "{}",
+        '{"format": 9, "topics": [], "groups": []}',
+        '{"format": 1, "topics": [{"name": "a", "partitions": [{"partition": 1}], "configs": {}}], "groups": []}',
+        '{"format": 1, "topics": [], "groups": [{"group": "g", "offsets": [{"topic": "a", "partition": 0}]}]}',
+        '{"format": 1, "topics": 7, "groups": []}',
+        "[]",
+    ],
+)
+def test_a_manifest_that_lies_is_refused_before_anything_is_done(tmp_path: Path, manifest: str) -> None:
+    from ottla.cli.snapshot_file import SnapshotFile
+
+    path = tmp_path / "lies.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", manifest)
+    with pytest.raises(StartupError, match=r"lies\.zip"):
+        SnapshotFile(path)
+
+
+def test_records_of_a_snapshot_that_are_spoilt_are_refused(tmp_path: Path) -> None:
+    from ottla.cli.snapshot_file import SnapshotFile
+    from ottla.records.builder import BatchBuilder
+
+    builder = BatchBuilder()
+    builder.append(0, b"key", b"value")
+    batch = bytes(builder.build())
+    path = tmp_path / "spoilt.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", '{"format": 1, "topics": [], "groups": []}')
+        file.writestr("a/0", batch + batch)
+        file.writestr("a/1", batch + batch[:-1])
+        file.writestr("a/2", batch[:-1] + b"!")
+        file.writestr("a/3", b"nonsense")
+    with SnapshotFile(path) as snapshot:
+        assert list(snapshot.batches("a", 0)) == [batch, batch]
+        for partition in (1, 2, 3, 4):
+            with pytest.raises(StartupError, match=f"damaged in a/{partition}"):
+                list(snapshot.batches("a", partition))
+
+
+def commands() -> list[list[str]]:
+    """Every command there is, as it is typed."""
+    import typer
+
+    from ottla.cli.commands import TABLE, load
+
+    found: list[list[str]] = []
+    for name in TABLE:
+        command = typer.main.get_command(load(name))
+        inside = getattr(command, "commands", None)
+        found += [[name]] if inside is None else [[name, each] for each in inside]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_explains_itself_with_an_example_and_knows_json(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    status, out, err = run_ottla([*command, "-h"])
+    text = out.decode()
+    assert (status, err) == (0, "")
+    assert text.index(f"$ ottla {' '.join(command)}") < text.index("Options")
+    assert "--json" in text or command == ["snapshot", "fork"]  # Which is a node, and answers with nothing.

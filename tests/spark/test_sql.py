@@ -1,0 +1,169 @@
+"""Topics asked in SQL: `ottla sql`, in real Spark against a real node with its registry."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from ottla.cli import sql as command
+from ottla.errors import StartupError
+from ottla.spark.sql import named_in
+from tests.gateway.conftest import Served, registry_url
+from tests.node_process import running_node
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "city", "type": ["null", "string"], "default": None},
+            {"name": "offset", "type": "string"},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("select * from orders", ["orders"]),
+        ("select orders.id from orders join `orders.eu` on true", ["orders", "orders.eu"]),
+        ("select * from orders_2 where x = 'order'", ["orders_2"]),
+        ("select 1", []),
+        ("select * from `re-turns`", ["re-turns"]),
+    ],
+)
+def test_which_topics_a_query_names(query: str, expected: list[str]) -> None:
+    assert named_in(query, ["orders", "orders.eu", "orders_2", "re-turns"]) == expected
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Typed orders, plain notes, and one record that is no text."""
+    with running_node(tmp_path_factory.mktemp("sql-node")) as node:
+        url = registry_url(node)
+        producer = Producer({"bootstrap.servers": node.bootstrap})
+        with SchemaRegistryClient({"url": url}) as client:
+            serialize = AvroSerializer(client, ORDER)
+            context = SerializationContext("orders", MessageField.VALUE)
+            for number in range(120):
+                row = {"id": number, "city": None if number % 2 else "Graz", "offset": "field"}
+                producer.produce("orders", serialize(row, context), f"k{number}")
+        producer.produce("notes.eu", b'{"text": "hello [bold]"}', b"a", timestamp=1_500)
+        producer.produce("notes.eu", b"\xff\xfe", None)
+        assert producer.flush(60) == 0
+        yield Served(node, url)
+
+
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(
+    spark: SparkSession, served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Ask:
+    """Runs the command and returns what it prints."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(
+        query: str,
+        *,
+        follow: bool = False,
+        from_beginning: bool = False,
+        output: Path | None = None,
+        limit: int | None = None,
+    ) -> str:
+        command.run_sql(
+            query,
+            bootstrap=served.node.bootstrap,
+            registry=served.url,
+            follow=follow,
+            from_beginning=from_beginning,
+            output=output,
+            limit=limit,
+        )
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_query_is_a_table(ask: Ask) -> None:
+    said = ask("select city, count(*) as n, max(id) as most, min(key) from orders group by city order by city desc")
+    assert "Graz" in said
+    assert "null" in said
+    assert "118" in said
+    assert "119" in said
+    assert said.endswith("2 rows.\n")
+    said = ask("select value, key, partition, offset, timestamp from `notes.eu` order by offset")
+    assert '{"text": "hello [bold]"}' in said
+    assert "0xFFFE" in said
+    assert "1970-01-01 00:00:01.5" in said
+    assert ask("select id from orders").endswith(
+        "100 rows, and there are more: raise --limit, or write them with --output.\n"
+    )
+    assert ask("select id from orders", limit=7).endswith("7 rows.\n")
+    assert "field" in ask("select distinct offset from orders"), "a field of the value goes before the record's offset"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_answer_in_a_file(ask: Ask, tmp_path: Path) -> None:
+    query = "select id, key from orders where city is not null order by id"
+    said = ask(query, output=tmp_path / "a.csv")
+    assert said.replace("\n", "").startswith("60 rows in ")
+    with (tmp_path / "a.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["id"]) for row in rows] == list(range(0, 120, 2))
+    ask(query, output=tmp_path / "a.json", limit=2)
+    assert [json.loads(line) for line in (tmp_path / "a.json").read_text().splitlines()] == [
+        {"id": 0, "key": "k0"},
+        {"id": 2, "key": "k2"},
+    ]
+    import pyarrow.parquet as pq
+
+    ask(query, output=tmp_path / "a.parquet")
+    assert pq.ParquetFile(tmp_path / "a.parquet").read()["id"].to_pylist() == list(range(0, 120, 2))
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "a.json", "a.parquet"}, "nothing else is left"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_rows_as_they_come(ask: Ask) -> None:
+    said = ask("select id from orders where id >= 100", follow=True, from_beginning=True, limit=20)
+    assert all(str(number) in said for number in range(100, 120))
+    assert said.endswith("20 rows.\n")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("query", "options", "said"),
+    [
+        ("select * from nowhere", {}, "has no topic nowhere: it has .*notes.eu.*orders"),
+        ("select nothing from orders", {}, "nothing"),
+        ("selekt 1", {}, "selekt"),
+        ("select 1", {"output": Path("a.xlsx")}, "end in .csv, .json, .parquet"),
+        ("select 1", {"output": Path("nowhere/a.csv")}, "does not exist"),
+        ("select 1", {"output": Path("a.csv"), "follow": True}, "writes no file"),
+        ("select 1", {"from_beginning": True}, "goes with --follow"),
+    ],
+)
+def test_what_cannot_be_answered(ask: Ask, query: str, options: dict[str, object], said: str) -> None:
+    with pytest.raises(StartupError, match=said) as refused:
+        ask(query, **options)
+    assert "\n" not in str(refused.value)
