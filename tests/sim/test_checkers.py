@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 from ottla.model import TopicPartition
+from ottla.sim.checkers.compaction import CompactionChecker
 from ottla.sim.checkers.histories import HistoryChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Batch
+from ottla.sim.checkers.replicas import ReplicaChecker
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.faults import KINDS
 from ottla.sim.history import EndOffset, History, Outcome, Poll, Read, Send
 from ottla.sim.mutations import MUTATIONS
+from ottla.sim.options import Mode, expand
+from ottla.sim.run import Simulation
 from ottla.sim.volume import FileNode
 
 PLACE = TopicPartition("t", 0)
@@ -177,3 +181,16 @@ def test_two_leaders_of_an_epoch() -> None:
 def test_the_page_about_the_simulator_knows_every_fault_and_mutation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
     assert [name for name in (*KINDS, *MUTATIONS) if name not in page] == []
+
+
+def test_damage_that_spreads() -> None:
+    """A node whose disk was damaged may send it to clients, even when it has been repaired meanwhile; no other may."""
+    cluster = Simulation(expand(0, Mode.SAFETY, kinds=tuple(KINDS), nodes=3)).cluster
+    checker = ReplicaChecker(cluster, CompactionChecker(cluster))
+    damaged, sound = list(cluster.machines.values())[:2]
+    checker.forgive(damaged, damaged=True)
+    checker.check_corrupt(PLACE, damaged.id)
+    checker.forgive(damaged, damaged=False)
+    checker.check_corrupt(PLACE, damaged.id)
+    with pytest.raises(Violation, match=r"E1: .*its disk is sound"):
+        checker.check_corrupt(PLACE, sound.id)

@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
+from ottla.sim import run as simulation
 from ottla.sim.batch import Job, Summary, run_job
+from ottla.sim.faults import disks
 from ottla.sim.options import FAULTS_MIN, Mode
 from ottla.sim.run import Result, run_seed
 
@@ -82,6 +84,16 @@ def test_clusters_keep_their_promises(mode: Mode) -> None:
     assert summary.counts["acknowledged"] > 8 * 400
     for event in ("elections", "truncations", "isr shrinks", "isr growths", "unclean restarts", "quorum elections"):
         assert summary.counts[event] > 0, event
+
+
+@pytest.mark.slow
+def test_damage_at_rest_is_counted_where_there_was_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "MORE_TROUBLE_S", 0.0)
+    assert run_seed(1, nodes=2, seconds=12, kinds=("bit flip",)).faults["bit flip"] > 0
+    monkeypatch.setattr(disks, "_flip", lambda node, random: False)
+    result = run_seed(1, nodes=2, seconds=12, kinds=("bit flip",))
+    assert (result.failure, result.faults) == (None, {})
+    assert "could strike only 0 times" in [what for _, _, what in result.story]
 
 
 @pytest.mark.slow
