@@ -60,7 +60,7 @@ def cells(row: Row) -> list[str]:
         f"{row.ratio:.2f}",
         f"{low:.2f}–{high:.2f}",
         bar(row),
-        (row.verdict or "–") + ("†" if row.disturbed else ""),
+        (row.verdict or "–") + (" (a pair met it)" if row.met_by_a_pair else "") + ("†" if row.disturbed else ""),
         cost,
     ]
 
@@ -72,7 +72,7 @@ def table(rows: Sequence[Row], names: tuple[str, str]) -> Table:
     drawn = Table(pad_edge=False)
     for index, heading in enumerate(HEADINGS):
         drawn.add_column(heading.format(*names), justify="left" if index == 0 else "right")
-    styles = {"met": "green", "noise": "yellow", "missed": "red", "failed": "bold red", "": ""}
+    styles = {"met": "green", "missed": "red", "failed": "bold red", "": ""}
     for row in rows:
         drawn.add_row(*cells(row), style=styles[row.verdict])
     return drawn
@@ -133,8 +133,8 @@ def facts(setting: Setting) -> list[str]:
         "cache (checked with mincore; what a hypervisor caches is out of reach).",
         "Latency counts from the moment a request was due (no coordinated omission).",
         f"Medians of {setting.repetitions} (of the lines that spread most, three times as many), the sides taking "
-        "turns; both warmed up with the same mix. `of pairs` is the range of the ratios of neighbouring runs: a "
-        "verdict of `noise` means that the median missed the bar and a single pair did not. "
+        "turns; both warmed up with the same mix. `of pairs` is the range of the ratios of neighbouring runs: "
+        "where the median missed the bar and one of them did not, the verdict says so. "
         "CPU-seconds are the server's, user and system, from `/proc`. Memory is PSS. Kafka's start leaves out the "
         "time to format its directory, Ottla's includes it; Ottla's bytecode is compiled beforehand, as pip does for "
         "what it installs.",
@@ -185,7 +185,7 @@ def plot(rows: Sequence[Row], setting: Setting, target: Path) -> None:
 
     shown = [row for row in rows if not row.result.failure][::-1]
     figure, axes = pyplot.subplots(figsize=(10, 1.2 + 0.24 * len(shown)))
-    colours = {"met": "#1a7f37", "noise": "#bf8700", "missed": "#cf222e", "": "#57606a"}
+    colours = {"met": "#1a7f37", "missed": "#cf222e", "": "#57606a"}
     for height, row in enumerate(shown):
         colour = colours[row.verdict]
         axes.plot([min(row.ratios), max(row.ratios)], [height, height], color=colour, linewidth=2, alpha=0.4)
@@ -204,6 +204,11 @@ def plot(rows: Sequence[Row], setting: Setting, target: Path) -> None:
     figure.tight_layout()
     figure.savefig(target, metadata={"Date": None})
     pyplot.close(figure)
+
+
+def is_short(rows: Sequence[Row]) -> bool:
+    """Was a bar missed, or could a line not be measured?"""
+    return any(row.verdict in ("missed", "failed") for row in rows)
 
 
 def all_rows(results: Sequence[Result]) -> list[Row]:

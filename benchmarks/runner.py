@@ -77,14 +77,17 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """`met`, `missed`, or `noise` when the median missed the bar and a single pair of runs did not."""
+        """`met` or `missed`, by the medians; `failed`; nothing where there is no bar."""
         if self.result.failure:
             return "failed"
         if self.metric.bar is None:
             return ""
-        if self._reaches(self.ratio):
-            return "met"
-        return "noise" if any(self._reaches(ratio) for ratio in self.ratios) else "missed"
+        return "met" if self._reaches(self.ratio) else "missed"
+
+    @property
+    def met_by_a_pair(self) -> bool:
+        """Did a single pair of runs reach the bar that the medians missed?"""
+        return self.verdict == "missed" and any(self._reaches(ratio) for ratio in self.ratios)
 
     def _reaches(self, ratio: float) -> bool:
         assert self.metric.bar is not None

@@ -90,6 +90,7 @@ class Command:
         add("--repetitions", type=int, default=self.repetitions, metavar="N", help="runs of a line on each side")
         add("--ottla", metavar="CMD", help="the command that starts Ottla (default: this environment's)")
         add("--output", type=Path, metavar="DIR", help=f"where {self.name}-results.md and its plot go")
+        add("--check", action="store_true", help="end with status 1 when a bar was missed or a case failed")
         add("--list", action="store_true", help="print the titles of the cases and end")
         return parser.parse_args(given)
 
@@ -122,4 +123,4 @@ class Command:
         (output / f"{stem}.md").write_text(page)
         console.print(report.table(rows, names))
         console.print(f"{time.monotonic() - started:.0f} s; written to {output / f'{stem}.md'}", highlight=False)
-        return 0
+        return int(options.check and report.is_short(rows))

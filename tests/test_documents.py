@@ -17,6 +17,7 @@ DOCUMENTS = [
     "docs/file-format.md",
     "docs/groups.md",
     "docs/simulator.md",
+    "docs/testing.md",
 ]
 PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_]*(?:\.py|\.md)?|[a-z_]+(?:/[a-z_]+)+)`")
 LINK = re.compile(r"\]\(([^)#:]+)\)")

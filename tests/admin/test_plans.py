@@ -136,7 +136,8 @@ def test_a_controller_that_lags_is_found_and_one_that_is_a_record_behind_for_a_m
 
 
 def test_clocks_that_differ_are_found() -> None:
-    assert judged(quorum=quorum(NOW_MS + 60_000)) == [("warning", "controller 1")]
+    assert judged(quorum=quorum(NOW_MS), clock_skew_ms=60_000) == [("warning", "controller 1")]
+    assert judged(quorum=quorum(NOW_MS), clock_skew_ms=-60_000) == [("warning", "controller 1")]
     assert judged(newest_ms={TopicPartition("orders", 0): NOW_MS + 3_600_000}) == [("warning", "orders-0")]
 
 
@@ -208,3 +209,11 @@ def test_positions_go_with_their_records_where_holes_close() -> None:
     assert not restored.is_exact
     # Before the first, on a record, in a hole (the next record is what follows), behind the last.
     assert [restored.position(each) for each in (0, 3, 4, 5, 7, 8, 10, 20, 21, 30)] == [0, 0, 1, 2, 2, 2, 4, 4, 5, 5]
+
+
+def test_a_clock_that_may_agree_is_not_called_wrong() -> None:
+    """A slow answer is no skew: the leader's clock must be outside of the time between question and answer."""
+    assert health._skew_ms(quorum(5_000), 1_000, 9_000) == 0
+    assert health._skew_ms(quorum(9_500), 1_000, 9_000) == 500
+    assert health._skew_ms(quorum(400), 1_000, 9_000) == -600
+    assert health._skew_ms(quorum(-1), 1_000, 9_000) == 0  # It does not tell.

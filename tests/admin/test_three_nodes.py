@@ -12,7 +12,7 @@ from ottla.admin import reassignment, topics
 from ottla.admin.replicas import replica_picture
 from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
-from tests.cli.transcripts import run_ottla
+from tests.cli.sessions import run_ottla
 from tests.cluster.harness import eventually, running_cluster
 
 

@@ -1,4 +1,4 @@
-"""A node that does not lead the partition of a group says so, in every request that a coordinator answers.
+"""A node that does not lead the partition of a group or a transactional id says so to whatever a coordinator is asked.
 
 The node here has not even the topic: nobody has asked it for a coordinator yet.
 """
@@ -10,8 +10,20 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from ottla.wire.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
+from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from ottla.wire.messages.describe_transactions_request import DescribeTransactionsRequest
+from ottla.wire.messages.describe_transactions_response import DescribeTransactionsResponse
+from ottla.wire.messages.end_txn_request import EndTxnRequest
+from ottla.wire.messages.end_txn_response import EndTxnResponse
 from ottla.wire.messages.heartbeat_request import HeartbeatRequest
 from ottla.wire.messages.heartbeat_response import HeartbeatResponse
+from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
+from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 from ottla.wire.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.messages.join_group_response import JoinGroupResponse
 from ottla.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
@@ -116,3 +128,49 @@ def test_leaves(groups: Groups, version: int) -> None:
     else:
         request.member_id = "m"
     assert groups.client.call(request, LeaveGroupResponse, version).error_code == NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_heartbeats_of_the_consumer_protocol(groups: Groups, version: int) -> None:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["topic"],
+        topic_partitions=[],
+    )
+    answer = groups.client.call(request, ConsumerGroupHeartbeatResponse, version)
+    assert (answer.error_code, answer.member_epoch, answer.assignment) == (NOT_COORDINATOR, 0, None)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_descriptions_of_the_consumer_protocol(groups: Groups, version: int) -> None:
+    request = ConsumerGroupDescribeRequest(group_ids=["g"])
+    (described,) = groups.client.call(request, ConsumerGroupDescribeResponse, version).groups
+    assert (described.group_id, described.error_code, described.members) == ("g", NOT_COORDINATOR, [])
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_producer_ids_of_transactional_ids(groups: Groups, version: int) -> None:
+    request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=10_000)
+    answer = groups.client.call(request, InitProducerIdResponse, version)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (NOT_COORDINATOR, -1, -1)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_ends_of_transactions(groups: Groups, version: int) -> None:
+    request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
+    assert groups.client.call(request, EndTxnResponse, version).error_code == NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_groups_in_transactions(groups: Groups, version: int) -> None:
+    request = AddOffsetsToTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, group_id="g")
+    assert groups.client.call(request, AddOffsetsToTxnResponse, version).error_code == NOT_COORDINATOR
+
+
+def test_descriptions_of_transactions(groups: Groups) -> None:
+    request = DescribeTransactionsRequest(transactional_ids=["t"])
+    (described,) = groups.client.call(request, DescribeTransactionsResponse, 0).transaction_states
+    assert (described.transactional_id, described.error_code) == ("t", NOT_COORDINATOR)

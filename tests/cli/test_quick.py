@@ -31,6 +31,8 @@ LINES = [
     ["node", "server.properties"],
     ["node", "server.properties", "--registry", "127.0.0.1:0"],
     ["node", "--set", "node.id=2", "server.properties", "--log-level=error"],
+    ["up", "--log-format", "text"],
+    ["node", "server.properties", "--log-format=json"],
 ]
 LEFT_TO_THE_FULL_PARSER = [
     [],
@@ -61,6 +63,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append((properties, settings, log_level, registry))
 
     monkeypatch.setattr("ottla.cli.node.run_node", run_node)
+    monkeypatch.setenv("OTTLA_LOG_FORMAT", "text")  # Put back, whatever a line sets it to.
     return seen
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.transcripts import replay
+from tests.cli.sessions import replay
 from tests.node_process import running_node
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))

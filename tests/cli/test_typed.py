@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ottla.cli.formats import Record, parse_format, unescape
 from ottla.cli.output import cell, size, table
 from ottla.cli.times import parse_duration, parse_moment, show_duration, show_moment
 from ottla.errors import StartupError
+from tests.cli.sessions import run_ottla
 
 RECORD = Record(
     topic="orders",
@@ -128,3 +130,105 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, text: str) -> None:
 )
 def test_where_profiles_are(environment: dict[str, str], expected: str) -> None:
     assert str(profiles.config_path(environment)) == expected
+
+
+def properties(**changes: str) -> dict[str, str]:
+    return {"bootstrap.servers": "a:1", **{key.replace("_", "."): value for key, value in changes.items()}}
+
+
+def test_javas_names_become_librdkafkas() -> None:
+    from ottla.cli.librdkafka import librdkafka_config
+    from ottla.client.settings import ClientSettings
+
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="her secret";'
+    given = properties(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_jaas_config=jaas,
+        ssl_truststore_location="/ca.pem",
+        ssl_truststore_type="PEM",
+        linger_ms="50",
+        schema_registry_url="http://x",
+    )
+    config = librdkafka_config(given, ClientSettings.parse(given))
+    assert config == {
+        "bootstrap.servers": "a:1",
+        "client.id": "ottla",
+        "enable.metrics.push": "false",
+        "linger.ms": "50",
+        "log_level": "2",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.password": "her secret",
+        "sasl.username": "ann",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "{}",
+        '{"format": 9, "topics": [], "groups": []}',
+        '{"format": 1, "topics": [{"name": "a", "partitions": [{"partition": 1}], "configs": {}}], "groups": []}',
+        '{"format": 1, "topics": [], "groups": [{"group": "g", "offsets": [{"topic": "a", "partition": 0}]}]}',
+        '{"format": 1, "topics": 7, "groups": []}',
+        "[]",
+    ],
+)
+def test_a_manifest_that_lies_is_refused_before_anything_is_done(tmp_path: Path, manifest: str) -> None:
+    from ottla.cli.snapshot_file import SnapshotFile
+
+    path = tmp_path / "lies.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", manifest)
+    with pytest.raises(StartupError, match=r"lies\.zip"):
+        SnapshotFile(path)
+
+
+def test_records_of_a_snapshot_that_are_spoilt_are_refused(tmp_path: Path) -> None:
+    from ottla.cli.snapshot_file import SnapshotFile
+    from ottla.records.builder import BatchBuilder
+
+    builder = BatchBuilder()
+    builder.append(0, b"key", b"value")
+    batch = bytes(builder.build())
+    path = tmp_path / "spoilt.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", '{"format": 1, "topics": [], "groups": []}')
+        file.writestr("a/0", batch + batch)
+        file.writestr("a/1", batch + batch[:-1])
+        file.writestr("a/2", batch[:-1] + b"!")
+        file.writestr("a/3", b"nonsense")
+    with SnapshotFile(path) as snapshot:
+        assert list(snapshot.batches("a", 0)) == [batch, batch]
+        for partition in (1, 2, 3, 4):
+            with pytest.raises(StartupError, match=f"damaged in a/{partition}"):
+                list(snapshot.batches("a", partition))
+
+
+def commands() -> list[list[str]]:
+    """Every command there is, as it is typed."""
+    import typer
+
+    from ottla.cli.commands import TABLE, load
+
+    found: list[list[str]] = []
+    for name in TABLE:
+        command = typer.main.get_command(load(name))
+        inside = getattr(command, "commands", None)
+        found += [[name]] if inside is None else [[name, each] for each in inside]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_explains_itself_with_an_example_and_knows_json(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    status, out, err = run_ottla([*command, "-h"])
+    text = out.decode()
+    assert (status, err) == (0, "")
+    assert text.index(f"$ ottla {' '.join(command)}") < text.index("Options")
+    assert "--json" in text or command == ["snapshot", "fork"]  # Which is a node, and answers with nothing.

@@ -1,4 +1,4 @@
-"""Transactions as librdkafka and aiokafka make them: all of one or nothing, fencing, and offsets that go along."""
+"""Transactions of librdkafka, aiokafka and kafka-python: all of one or nothing, fencing, and offsets that go along."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as Partition
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.errors import ProducerFencedError
 
 from tests.node_process import NodeProcess
 
@@ -265,6 +268,87 @@ async def test_aiokafka_is_fenced(node: NodeProcess, new_topic: Callable[..., st
     finally:
         await first.stop()
         await second.stop()
+
+
+@pytest.fixture
+def kafka_python_producer_of(node: NodeProcess) -> Iterator[Callable[[str], KafkaProducer]]:
+    producers: list[KafkaProducer] = []
+
+    def make(transactional_id: str) -> KafkaProducer:
+        producer = KafkaProducer(bootstrap_servers=node.bootstrap, transactional_id=transactional_id)
+        producers.append(producer)
+        producer.init_transactions()
+        return producer
+
+    yield make
+    for producer in producers:
+        producer.close(timeout=0)
+
+
+def test_kafka_python_commits_and_aborts(
+    new_topic: Callable[..., str],
+    kafka_python_producer_of: Callable[[str], KafkaProducer],
+    reader: Callable[..., list[bytes]],
+    name: str,
+) -> None:
+    topic = new_topic()
+    producer = kafka_python_producer_of(name)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.send(topic, b"%d" % number, partition=0)
+        producer.flush(60)
+        if number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    assert _eventually(lambda: reader(topic), [b"0", b"2", b"4"]) == [b"0", b"2", b"4"]
+    assert reader(topic, isolation="read_uncommitted") == [b"%d" % number for number in range(6)]
+
+
+def test_kafka_python_commits_offsets_with_a_transaction(
+    node: NodeProcess,
+    new_topic: Callable[..., str],
+    kafka_python_producer_of: Callable[[str], KafkaProducer],
+    name: str,
+) -> None:
+    place = KafkaPythonPartition(new_topic(), 0)
+    group = f"group-{name}"
+    producer = kafka_python_producer_of(name)
+    consumer = KafkaConsumer(bootstrap_servers=node.bootstrap, group_id=group, enable_auto_commit=False)
+    try:
+        for offset, commit in ((3, True), (5, False), (4, True)):
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction({place: OffsetAndMetadata(offset, "", -1)}, group)
+            if commit:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+        deadline = time.monotonic() + 60
+        while (committed := consumer.committed(place)) != 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert committed == 4
+    finally:
+        consumer.close()
+
+
+def test_kafka_python_is_fenced(
+    new_topic: Callable[..., str],
+    kafka_python_producer_of: Callable[[str], KafkaProducer],
+    reader: Callable[..., list[bytes]],
+    name: str,
+) -> None:
+    topic = new_topic()
+    first = kafka_python_producer_of(name)
+    first.begin_transaction()
+    first.send(topic, b"of the first", partition=0)
+    first.flush(60)
+    second = kafka_python_producer_of(name)
+    with pytest.raises(ProducerFencedError):
+        first.commit_transaction()
+    second.begin_transaction()
+    second.send(topic, b"of the second", partition=0)
+    second.commit_transaction()
+    assert _eventually(lambda: reader(topic), [b"of the second"]) == [b"of the second"]
 
 
 def _eventually(ask: Callable[[], list[bytes]], wanted: list[bytes]) -> list[bytes]:

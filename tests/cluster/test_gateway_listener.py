@@ -6,7 +6,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,9 +15,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.broker.gateway.presenting import GATEWAY_ID
+from ottla.broker.gateway.routing import ROUTES
 from ottla.config.properties import format_properties, parse_properties
 from ottla.runtime.system import free_ports
+from ottla.wire.apis import API_VERSIONS, APIS
+from ottla.wire.frames import request_frame
 from tests.cluster.harness import Cluster
+from tests.wire_client import WireClient, last_version
 
 pytestmark = pytest.mark.slow
 
@@ -148,6 +153,8 @@ def test_records_and_groups_go_through(gateway: tuple[Cluster, str]) -> None:
     for partition in range(PARTITIONS):
         of_one = [(offset, value) for each, offset, value in found if each == partition]
         assert of_one == sorted(of_one)  # In the order in which they were produced.
+    protocol = {"group.protocol": "consumer", "group.id": "of-through-again"}
+    assert len(consume(bootstrap, "through", 600, **protocol)) == 600
     # Whoever comes without the gateway finds the group where it is.
     behind = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "of-through"})
     places = [TopicPartition("through", partition) for partition in range(PARTITIONS)]
@@ -206,6 +213,29 @@ def test_what_a_client_asks_wrongly_is_refused_as_ever(gateway: tuple[Cluster, s
         consumer.get_watermark_offsets(TopicPartition("nobody-made-it", 0), timeout=10)
     assert refused.value.args[0].code() in (KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART)
     consumer.close()
+
+
+def test_nonsense_does_no_harm(gateway: tuple[Cluster, str]) -> None:
+    """Spoilt requests of every API that is handed on: each is answered, or its connection closed."""
+    _, bootstrap = gateway
+    host, _, port = bootstrap.partition(":")
+    random = Random(7)
+    tried = 0
+    for api_key in ROUTES:
+        request = APIS[api_key].request()
+        for spoilt in range(8):
+            body = bytearray(request.encode(last_version(request)))
+            for _ in range(spoilt):
+                body[random.randrange(len(body))] = random.randrange(256)
+            with WireClient((host, int(port)), timeout_s=2) as client:
+                frame = request_frame(api_key, last_version(request), 5, "nonsense", bytes(body))
+                client.send_raw(frame + request_frame(API_VERSIONS, 0, 6, "nonsense", b""))
+                with suppress(EOFError, OSError):  # Some ask to wait for minutes, and may.
+                    while client.receive_correlation_id() != 6:
+                        pass
+            tried += 1
+    assert tried == 8 * len(ROUTES)
+    assert AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE_S).brokers
 
 
 def test_a_leader_may_die_behind_the_gateway(gateway: tuple[Cluster, str]) -> None:

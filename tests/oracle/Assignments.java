@@ -96,6 +96,7 @@ public class Assignments {
         return new ConsumerGroupMember.Builder(fields[0]).
             setInstanceId(fields[1].equals("=") ? null : fields[1]).
             setSubscribedTopicNames(fields[2].equals("=") ? List.of() : List.of(fields[2].split("\\+"))).
+            setRackId(fields[3].equals("=") ? null : fields[3]).
             build();
     }
 
@@ -118,9 +119,9 @@ public class Assignments {
         for (String part : split(column[2])) {
             String[] fields = part.split(":");
             group.updateMember(member(fields));
-            if (fields.length > 3) {
+            if (fields.length > 4) {
                 ConsumerGroupTargetAssignmentMemberValue target = new ConsumerGroupTargetAssignmentMemberValue();
-                for (int i = 3; i + 1 < fields.length; i += 2) {
+                for (int i = 4; i + 1 < fields.length; i += 2) {
                     List<Integer> partitions = new ArrayList<>();
                     for (String partition : fields[i + 1].split("\\+")) partitions.add(Integer.valueOf(partition));
                     target.topicPartitions().add(new ConsumerGroupTargetAssignmentMemberValue.TopicPartition().

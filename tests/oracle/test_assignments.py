@@ -1,8 +1,9 @@
 """The same groups, given to Apache Kafka's server-side assignors and to ours: the same targets, partition by partition.
 
 Groups have histories: each target is made from the one before, after somebody joined, left, changed its subscription or
-came back under another id, or after topics were made, grew or went. What is compared are the records: which members
-have one, in which order, and what is in it, in which order; the next target may hang on each of these.
+came back under another id, or after topics were made, grew or went. In half of them members and replicas have racks.
+What is compared are the records: which members have one, in which order, and what is in it, in which order; the next
+target may hang on each of these.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class History:
         self._range = random.random() < 0.25
         self._alike = random.random() < 0.5
         """Whether all members are subscribed to the same topics."""
-        self._topics: dict[str, tuple[Uuid, int]] = {}
+        self._racks = ("r1", "r2", "r3") if random.random() < 0.5 else ()
+        self._topics: dict[str, tuple[Uuid, int, tuple[str, ...]]] = {}
         self._members: dict[str, Member] = {}
         self._targets: dict[str, Assignment] = {}
         self._large = random.random() < 0.1
@@ -64,7 +66,10 @@ class History:
         line = " ".join(
             [
                 "range" if self._range else "uniform",
-                self._listed(f"{name}:{uuid_to_text(topic)}:{count}" for name, (topic, count) in self._topics.items()),
+                self._listed(
+                    f"{name}:{uuid_to_text(topic)}:{count}:{'+'.join(racks)}".rstrip(":")
+                    for name, (topic, count, racks) in self._topics.items()
+                ),
                 self._listed(self._shown(member, with_target=True) for member in self._members.values()),
                 self._shown(updated, with_target=False),
             ]
@@ -131,7 +136,8 @@ class History:
         instance = f"instance-{random.randint(0, 999)}" if random.random() < 0.2 else None
         if instance in {member.instance_id for member in self._members.values()}:
             instance = None
-        return Member(member_id=self._name(), instance_id=instance, topic_names=frozenset(names))
+        rack = random.choice((*self._racks, None))
+        return Member(member_id=self._name(), instance_id=instance, rack_id=rack, topic_names=frozenset(names))
 
     def _change_topics(self) -> None:
         random = self._random
@@ -140,15 +146,16 @@ class History:
             case "make":
                 self._make_topic()
             case "grow":
-                topic, count = self._topics[name]
-                self._topics[name] = (topic, count + random.randint(1, 5))
+                topic, count, racks = self._topics[name]
+                self._topics[name] = (topic, count + random.randint(1, 5), racks)
             case "drop" if len(self._topics) > 1:
                 del self._topics[name]
 
     def _make_topic(self) -> None:
         random = self._random
         count = random.choice([1, 2, 3, 5, 8, 16, 17, random.randint(1, 700 if self._large else 60)])
-        self._topics[f"topic{random.randint(0, 9999)}"] = (Uuid(random.randbytes(16)), count)
+        racks = tuple(random.sample(self._racks, random.randint(0, len(self._racks))))
+        self._topics[f"topic{random.randint(0, 9999)}"] = (Uuid(random.randbytes(16)), count, racks)
 
     def _some_topics(self) -> list[str]:
         names = [*self._topics, "missing"]
@@ -162,10 +169,11 @@ class History:
                 return name
 
     def _image(self) -> MetadataImage:
-        return an_image({name: (topic, count, ()) for name, (topic, count) in self._topics.items()})
+        return an_image(self._topics)
 
     def _shown(self, member: Member, *, with_target: bool) -> str:
-        parts = [member.member_id, member.instance_id or "=", "+".join(sorted(member.topic_names)) or "="]
+        names = "+".join(sorted(member.topic_names))
+        parts = [member.member_id, member.instance_id or "=", names or "=", member.rack_id or "="]
         target = self._targets.get(member.member_id, {}) if with_target else {}
         for topic, partitions in target.items():
             parts += [uuid_to_text(topic), "+".join(map(str, partitions))]

@@ -262,9 +262,9 @@ def objects(printed: str) -> list[Printed]:
 
 
 @pytest.fixture(scope="module")
-def stopped(start_node: StartNode, tools: KafkaTools) -> tuple[Node, list[Printed]]:
-    """A node that has groups of each kind, a deleted one and a deleted offset, stopped; and what Kafka's formatter of
-    offsets read from it before."""
+def stopped(start_node: StartNode, tools: KafkaTools) -> tuple[Node, list[Printed], list[Printed]]:
+    """A node that has groups of each kind, a deleted one and a deleted offset, stopped; and what Kafka's formatters of
+    offsets and of groups read from it before."""
     node = start_node("groups", {"offsets.topic.num.partitions": "1"})
     at = At(tools, node.bootstrap)
     at("kafka-topics", "--create", "--topic", "told", "--partitions", "2")
@@ -277,14 +277,31 @@ def stopped(start_node: StartNode, tools: KafkaTools) -> tuple[Node, list[Printe
     with joined(at, "modern", "told", "consumer"):
         pass
     place = ("--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "5000")
-    formatter = ("--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter")
-    read = at("kafka-console-consumer", *place, *formatter)
+    offsets, metadata = (
+        at("kafka-console-consumer", *place, "--formatter", f"org.apache.kafka.tools.consumer.{kind}MessageFormatter")
+        for kind in ("Offsets", "GroupMetadata")
+    )
     node.stop()
-    return node, objects(read.out)
+    return node, objects(offsets.out), objects(metadata.out)
 
 
-def test_kafkas_formatter_reads_our_offsets(stopped: tuple[Node, list[Printed]]) -> None:
-    _, printed = stopped
+def test_kafkas_formatter_reads_our_groups(stopped: tuple[Node, list[Printed], list[Printed]]) -> None:
+    """Those of the classic protocol, which are all that it knows."""
+    _, _, printed = stopped
+    values = [entry["value"] for entry in printed if entry["key"]["data"]["group"] == "members"]
+    told = [value["data"] for value in values if value is not None]
+    # A group that is new is written before anybody has said what its members speak.
+    assert [value["protocolType"] for value in told] == ["", "consumer", "consumer"]
+    before, meanwhile, after = (value["members"] for value in told)
+    assert (before, after) == ([], [])
+    assert isinstance(meanwhile, list)
+    (member,) = meanwhile
+    assert member["memberId"]
+    assert member["assignment"]
+
+
+def test_kafkas_formatter_reads_our_offsets(stopped: tuple[Node, list[Printed], list[Printed]]) -> None:
+    _, printed, _ = stopped
     offsets = [(entry["key"]["data"]["group"], entry["key"]["data"]["partition"], entry["value"]) for entry in printed]
     mine = [(partition, value) for group, partition, value in offsets if group == "simple"]
     assert [partition for partition, _ in mine] == [0, 1, 1]
@@ -299,8 +316,10 @@ def test_kafkas_formatter_reads_our_offsets(stopped: tuple[Node, list[Printed]])
     assert {group for group, _, value in offsets if value is not None} == {"simple", "doomed", "members", "modern"}
 
 
-def test_kafka_dump_log_decodes_our_offsets(stopped: tuple[Node, list[Printed]], tools: KafkaTools) -> None:
-    node, _ = stopped
+def test_kafka_dump_log_decodes_our_offsets(
+    stopped: tuple[Node, list[Printed], list[Printed]], tools: KafkaTools
+) -> None:
+    node, _, _ = stopped
     (log,) = (node.log_dir / "__consumer_offsets-0").glob("*.log")
     dumped = tools.check("kafka-dump-log", "--files", str(log), "--offsets-decoder")
     kinds = set(re.findall(r'key: \{"type":"(\d+)"', dumped.out))

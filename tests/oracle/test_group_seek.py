@@ -8,7 +8,7 @@ from ottla.admin import groups, seeking, topics
 from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
 from ottla.model import TopicPartition
-from tests.cli.transcripts import run_ottla
+from tests.cli.sessions import run_ottla
 
 from .conftest import At
 
@@ -43,8 +43,8 @@ def test_seek_plans_are_those_of_kafka_consumer_groups(
         # Ten records a second apart in one partition, six in the other; the first two of the first are gone.
         for partition, count in ((0, 10), (1, 6)):
             lines = "".join(f'{{"value": "{n}", "timestamp": {BEGIN_MS + 1000 * n}}}\n' for n in range(count))
-            arguments = ["produce", topic, "-p", str(partition), "--from-json", "-b", at.bootstrap]
-            status, _, said = run_ottla(arguments, lines.encode())
+            produce = ["produce", topic, "-p", str(partition), "--from-json", "-b", at.bootstrap]
+            status, _, said = run_ottla(produce, lines.encode())
             assert status == 0, said
         first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
         assert topics.delete_records(client, {first: 2}) == {first: 2}

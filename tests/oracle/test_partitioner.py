@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.records.partitioner import LIBRDKAFKA_MURMUR2, Murmur2, partition_of_key
-from tests.cli.transcripts import run_ottla
+from tests.cli.sessions import run_ottla
 from tests.records.columns_of import strings
 
 from .apache_kafka import compiled, java

@@ -62,3 +62,16 @@ def test_the_wheel_builds_with_and_without_a_compiler(tmp_path: Path, compiler: 
         cwd=tmp_path,
     )
     assert answer.stdout.split() == [str(native), "1"]
+    # Whoever has installed it has the fixtures.
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "test_it.py").write_text(
+        "def test_it(ottla):\n    ottla.create_topic('t')\n    assert ottla.produce('t', 'one').offset == 0\n"
+    )
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        cwd=tmp_path / "project",
+    )
+    assert "1 passed" in tested.stdout, tested.stdout + tested.stderr

@@ -52,6 +52,7 @@ FIT: list[tuple[Any, Any]] = [
 ]
 UNFIT: list[tuple[Any, Any, str]] = [
     ({"type": "integer"}, {"type": "string"}, "TYPE_CHANGED"),
+    ({"type": "string"}, {"type": "number"}, "TYPE_CHANGED"),
     ({"type": "integer"}, {"type": "number"}, "TYPE_NARROWED"),
     ({"type": "integer"}, {}, "TYPE_NARROWED"),
     ({"type": "string"}, {"type": ["string", "null"]}, "TYPE_CHANGED"),

@@ -11,7 +11,7 @@ from ottla.cli.app import app
 from ottla.sim import batch
 from ottla.sim.batch import MUST_HAPPEN_SEEDS, Job, Progress, Summary
 from ottla.sim.faults import KINDS
-from ottla.sim.options import Mode
+from ottla.sim.options import FAULTS_MIN, SECONDS, Mode
 from ottla.sim.run import Result
 
 EVENTS = ("elections", "truncations", "snapshot loads")
@@ -33,7 +33,11 @@ def result(seed: int, *, failure: str | None = None, without: tuple[str, ...] = 
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, *arguments: str, without: tuple[str, ...] = (), fails: tuple[int, ...] = ()
+    monkeypatch: pytest.MonkeyPatch,
+    *arguments: str,
+    without: tuple[str, ...] = (),
+    fails: tuple[int, ...] = (),
+    columns: int = 200,
 ) -> tuple[int, list[str], list[int]]:
     """The command over seeds that are made up: its status, what it printed, and which seeds it ran."""
     ran: list[int] = []
@@ -44,7 +48,7 @@ def run(
         return result(job.seed, failure=failure, without=without, mode=job.mode)
 
     monkeypatch.setattr(batch, "run_job", made_up)
-    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["sim", *arguments])
+    done = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, ["sim", *arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output.splitlines(), ran
 
@@ -68,6 +72,20 @@ def test_a_failure_prints_how_to_replay_it_and_the_seeds_on_the_last_line(monkey
     assert printed[-1] == "failing seeds: 3 7"
 
 
+def test_what_replays_a_failure_is_one_line_with_all_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However narrow the terminal is."""
+    chosen = ("--nodes", "1", "--seconds", "2.5", "--mutation", "ack-before-fsync")
+    _, printed, _ = run(monkeypatch, "--seed", "3", *chosen, fails=(3,), columns=40)
+    assert f"  replay: ottla sim --seed 3 --mode safety {' '.join(chosen)} --story" in printed
+
+
+def test_a_seed_with_few_faults_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = tuple(KINDS)[FAULTS_MIN - 1 :]
+    assert f"seeds with fewer than {FAULTS_MIN} faults: 4 5" in run(monkeypatch, "--seeds", "4-5", without=few)[1]
+    enough = tuple(KINDS)[FAULTS_MIN:]
+    assert "seeds with fewer" not in "\n".join(run(monkeypatch, "--seeds", "4-5", without=enough)[1])
+
+
 @pytest.mark.parametrize("name", ["bit flip", "snapshot loads"])
 def test_what_never_happens_fails_a_long_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Of faults and of events alike; a short run proves nothing about either."""
@@ -87,14 +105,16 @@ def test_a_run_is_taken_up_where_it_ended(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert (status, ran) == (0, [2, 6, 7])
     assert printed[0] == "5 of 8 seeds have passed before with this build."
     assert printed[-1].startswith("8 seeds, 480 simulated seconds, ")
-    assert run(monkeypatch, "--seeds", "0-7", "--mode", "liveness", *resume)[2] == list(range(8))
+    for other in (("--mode", "liveness"), ("--nodes", "1"), ("--seconds", "2"), ("--nodes", "1", "--seconds", "2")):
+        assert run(monkeypatch, "--seeds", "0-7", *other, *resume)[2] == list(range(8)), other
+    assert run(monkeypatch, "--seeds", "0-7", *resume)[2] == []
     monkeypatch.setattr(batch, "build_identity", lambda: "another")
     assert run(monkeypatch, "--seeds", "0-7", *resume)[2] == list(range(8))
 
 
 def test_what_is_kept_of_a_seed_is_what_the_summary_needs(tmp_path: Path) -> None:
-    Progress(tmp_path, Mode.SAFETY).note(result(4))
-    kept = Progress(tmp_path, Mode.SAFETY).done[4]
+    Progress(tmp_path, Mode.SAFETY, nodes=None, seconds=SECONDS).note(result(4))
+    kept = Progress(tmp_path, Mode.SAFETY, nodes=None, seconds=SECONDS).done[4]
     one, other = Summary(), Summary()
     one.add(result(4))
     other.add(kept)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from ottla.sim.batch import Job, Summary, run_job
-from ottla.sim.options import Mode
+from ottla.sim.options import FAULTS_MIN, Mode
 from ottla.sim.run import Result, run_seed
 
 
@@ -82,6 +82,15 @@ def test_clusters_keep_their_promises(mode: Mode) -> None:
     assert summary.counts["acknowledged"] > 8 * 400
     for event in ("elections", "truncations", "isr shrinks", "isr growths", "unclean restarts", "quorum elections"):
         assert summary.counts[event] > 0, event
+
+
+@pytest.mark.slow
+def test_trouble_goes_on_until_there_was_enough_of_it() -> None:
+    """Where most of what the seed allows could not be done: within the minute only seven faults strike."""
+    result = run(64)
+    assert result.failure is None, result.failure
+    assert sum(result.faults.values()) >= FAULTS_MIN
+    assert not [what for _, _, what in result.story if what.startswith("could strike only")]
 
 
 @pytest.mark.parametrize(

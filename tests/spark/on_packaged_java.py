@@ -9,6 +9,7 @@ import os
 import sys
 
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame
 
 from ottla.spark import session
 from ottla.spark.session import packaged_java_home
@@ -29,8 +30,13 @@ def main(bootstrap: str, checkpoint: str) -> None:
     print("rows", spark.read.format("ottla").options(**cluster, subscribe=SOURCE).load().count())
     stream = spark.readStream.format("ottla").options(**cluster, subscribe=SOURCE, startingOffsets="earliest").load()
     counted = stream.groupBy("key").count().selectExpr("key", "cast(count as string) value")
-    writing = counted.writeStream.outputMode("update").format("ottla").options(**cluster, topic=TARGET)
-    query = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+    def write(rows: DataFrame, number: int) -> None:
+        known = {"sinkId": "counted", "batchId": str(number)}
+        rows.write.format("ottla").mode("append").options(**cluster, **known, topic=TARGET).save()
+
+    writing = counted.writeStream.outputMode("update").foreachBatch(write).option("checkpointLocation", checkpoint)
+    query = writing.trigger(availableNow=True).start()
     assert query.awaitTermination(300)
     committed = {**cluster, "subscribe": TARGET, "kafka.isolation.level": "read_committed"}
     written = spark.read.format("ottla").options(**committed).load().selectExpr("string(value) value").collect()

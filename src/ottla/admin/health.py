@@ -6,8 +6,8 @@ step, in one sentence each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from ottla.admin import groups, log_dirs, topics, transactions
 from ottla.admin.cluster import Cluster, Quorum, describe_cluster, describe_quorum
@@ -53,6 +53,8 @@ class Facts:
     unreachable: dict[int, str] = field(default_factory=dict)
     """Brokers that do not answer at the address that the cluster tells clients, and why."""
     quorum: Quorum | None = None
+    clock_skew_ms: int = 0
+    """How far the clock of the quorum's leader is ahead of ours, beyond what the asking took."""
     partitions: list[topics.Partition] = field(default_factory=list)
     directories: list[log_dirs.LogDirectory] = field(default_factory=list)
     lags: dict[str, int] = field(default_factory=dict)
@@ -64,14 +66,15 @@ class Facts:
     """What could not be asked, in a sentence each."""
 
 
-def examine(client: BlockingClient, *, now_ms: int, limits: Limits) -> list[Finding]:
+def examine(client: BlockingClient, *, clock: Callable[[], int], limits: Limits) -> list[Finding]:
     """Everything that is wrong, the worst first. A cluster that does not answer at all is `KafkaError`."""
-    return judge(gather(client, now_ms=now_ms, limits=limits), limits)
+    return judge(gather(client, clock=clock, limits=limits), limits)
 
 
-def gather(client: BlockingClient, *, now_ms: int, limits: Limits) -> Facts:
+def gather(client: BlockingClient, *, clock: Callable[[], int], limits: Limits) -> Facts:
+    """`clock` tells milliseconds since 1970."""
     found = describe_cluster(client)
-    facts = Facts(now_ms=now_ms, cluster=found)
+    facts = Facts(now_ms=clock(), cluster=found)
     for broker in found.brokers:
         if broker.is_fenced:
             continue
@@ -91,13 +94,16 @@ def gather(client: BlockingClient, *, now_ms: int, limits: Limits) -> Facts:
             {key: each.timestamp_ms for key, each in newest.items() if isinstance(each, FoundOffset)}
         )
     quorum: Quorum | None = None
+    skew_ms = 0
     try:
+        asked_ms = clock()
         quorum = describe_quorum(client)
+        skew_ms = _skew_ms(quorum, asked_ms, clock())
     except KafkaError as error:
         facts.unanswered.append(error.message or error.code.name)
     if not facts.unreachable:
         _gather_clients(client, facts, keys, limits)
-    return Facts(**{name: getattr(facts, name) for name in Facts.__slots__ if name != "quorum"}, quorum=quorum)
+    return replace(facts, quorum=quorum, clock_skew_ms=skew_ms)
 
 
 def _gather_clients(client: BlockingClient, facts: Facts, keys: list[TopicPartition], limits: Limits) -> None:
@@ -233,8 +239,8 @@ def _groups(facts: Facts, limits: Limits) -> Iterator[Finding]:
 
 def _clocks(facts: Facts, limits: Limits) -> Iterator[Finding]:
     if facts.quorum is not None:
-        skew_ms = _leader_clock(facts.quorum) - facts.now_ms
-        if _leader_clock(facts.quorum) > 0 and abs(skew_ms) > limits.clock_skew_ms:
+        skew_ms = facts.clock_skew_ms
+        if abs(skew_ms) > limits.clock_skew_ms:
             way = "ahead of" if skew_ms > 0 else "behind"
             yield Finding(
                 severity=WARNING,
@@ -250,6 +256,14 @@ def _clocks(facts: Facts, limits: Limits) -> Iterator[Finding]:
                 problem=f"It has a record from {(newest_ms - facts.now_ms) // 1000} s in the future.",
                 advice="Mend the clock of its producer: until then retention by time does not delete.",
             )
+
+
+def _skew_ms(quorum: Quorum, asked_ms: int, heard_ms: int) -> int:
+    """How far the leader's clock is outside of the time in which it answered; 0 if it is not, or does not tell."""
+    leader_ms = _leader_clock(quorum)
+    if leader_ms <= 0:
+        return 0
+    return max(leader_ms - heard_ms, 0) or min(leader_ms - asked_ms, 0)
 
 
 def _leader_clock(quorum: Quorum) -> int:

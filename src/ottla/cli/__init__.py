@@ -28,7 +28,7 @@ def main() -> None:
         print(f"ottla: {error}", file=sys.stderr)
         sys.exit(1)
     except KafkaError as error:
-        print(f"ottla: {error.message}", file=sys.stderr)
+        print(f"ottla: {error.message or error.code.name}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
         # The machine refused something that the node cannot do without: its own words say it best.

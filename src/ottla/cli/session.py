@@ -131,12 +131,12 @@ def command(
 
 
 def group(help: str) -> typer.Typer:
-    return typer.Typer(no_args_is_help=True, help=help, context_settings=HELP_OPTIONS, pretty_exceptions_enable=False)
+    return typer.Typer(no_args_is_help=True, help=help, context_settings=HELP_OPTIONS, add_completion=False)
 
 
 def single() -> typer.Typer:
     """For a command that is no group."""
-    return typer.Typer(context_settings=HELP_OPTIONS, pretty_exceptions_enable=False)
+    return typer.Typer(context_settings=HELP_OPTIONS, add_completion=False)
 
 
 def open_session(

@@ -14,7 +14,7 @@ from ottla.sim.batch import Job, Summary, run_jobs
 from ottla.sim.batch import Progress as Done
 from ottla.sim.faults import KINDS
 from ottla.sim.mutations import MUTATIONS
-from ottla.sim.options import Mode
+from ottla.sim.options import FAULTS_MIN, SECONDS, Mode
 from ottla.sim.run import Result
 
 
@@ -51,7 +51,7 @@ def run_sim(
     if seconds <= 0:
         raise StartupError("--seconds must be more than none.")
     console = Console(highlight=False)
-    done = Done(resume, chosen) if resume is not None else None
+    done = Done(resume, chosen, nodes=nodes, seconds=seconds) if resume is not None else None
     wanted = [seed for seed in seeds if done is None or seed not in done.done]
     if done is not None and len(wanted) < len(seeds):
         console.print(f"{len(seeds) - len(wanted)} of {len(seeds)} seeds have passed before with this build.")
@@ -78,10 +78,13 @@ def run_sim(
             if story:
                 _tell(console, result)
             if result.failure is not None:
-                _report(console, result, mutation)
+                _report(console, result, _choices(nodes, seconds, mutation))
             progress.advance(task)
     if summary.seeds > 1 or not story:
         _summarise(console, summary)
+    if summary.quiet:
+        seeds_named = " ".join(map(str, sorted(summary.quiet)))
+        console.print(f"seeds with fewer than {FAULTS_MIN} faults: {seeds_named}", soft_wrap=True)
     missing = summary.never_happened(KINDS)
     if missing:
         console.print(f"never happened in {summary.seeds} seeds: {', '.join(missing)}")
@@ -95,11 +98,24 @@ def run_sim(
         sys.exit(1)
 
 
-def _report(console: Console, result: Result, mutation: str | None) -> None:
-    extra = f" --mutation {mutation}" if mutation else ""
-    console.print(f"seed {result.seed} fails: {result.failure}", markup=False)
-    console.print(f"  {result.options}", markup=False)
-    console.print(f"  replay: ottla sim --seed {result.seed} --mode {result.mode.value}{extra} --story", markup=False)
+def _choices(nodes: int | None, seconds: float, mutation: str | None) -> str:
+    """What it takes, beside the seed and the mode, to run a simulation again."""
+    return "".join(
+        (
+            "" if nodes is None else f" --nodes {nodes}",
+            "" if seconds == SECONDS else f" --seconds {seconds}",
+            "" if mutation is None else f" --mutation {mutation}",
+        )
+    )
+
+
+def _report(console: Console, result: Result, choices: str) -> None:
+    for line in (
+        f"seed {result.seed} fails: {result.failure}",
+        f"  {result.options}",
+        f"  replay: ottla sim --seed {result.seed} --mode {result.mode.value}{choices} --story",
+    ):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _tell(console: Console, result: Result) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from ottla.admin import configs, groups, snapshots, topics
 from ottla.client.blocking import BlockingClient
 from ottla.errors import Malformed, StartupError
 from ottla.model import TopicPartition
-from ottla.records.batch import read_header
+from ottla.records.batch import crc_is_valid, read_header
 from ottla.records.records import iterate
 
 FORMAT = 1
@@ -106,6 +107,7 @@ class SnapshotFile:
         try:
             self._file = zipfile.ZipFile(path)
             self.manifest = json.loads(self._file.read(_MANIFEST))
+            _check(self.manifest)
             if self.manifest["format"] != FORMAT:
                 raise StartupError(f"{path} has format {self.manifest['format']}, and this ottla reads {FORMAT}.")
         except FileNotFoundError:
@@ -120,15 +122,37 @@ class SnapshotFile:
         self._file.close()
 
     def batches(self, topic: str, partition: int) -> Iterator[bytes]:
-        with self._file.open(f"{topic}/{partition}") as member:
-            while head := member.read(_HEAD_BYTES):
-                try:
+        try:
+            with self._file.open(f"{topic}/{partition}") as member:
+                while head := member.read(_HEAD_BYTES):
                     size = read_header(head).size
-                except Malformed as error:
-                    raise StartupError(f"{self._path} is damaged in {topic}/{partition}: {error}.") from None
-                if size > _BATCH_BYTES_MAX:
-                    raise StartupError(f"{self._path} is damaged in {topic}/{partition}: a batch of {size} bytes.")
-                yield head + member.read(size - len(head))
+                    if size > _BATCH_BYTES_MAX:
+                        raise Malformed(f"a batch of {size} bytes")
+                    batch = head + member.read(size - len(head))
+                    if len(batch) < size or not crc_is_valid(batch, 0, size):
+                        raise Malformed("a batch is cut off or spoilt")
+                    yield batch
+        except (KeyError, Malformed, zipfile.BadZipFile, zlib.error) as error:
+            raise StartupError(f"{self._path} is damaged in {topic}/{partition}: {error}.") from None
+
+
+def _check(manifest: Any) -> None:
+    """Raises `KeyError`, `TypeError` or `ValueError` where it is not of the form that `save` writes."""
+    known = set()
+    for topic in manifest["topics"]:
+        if [each["partition"] for each in topic["partitions"]] != list(range(len(topic["partitions"]))):
+            raise ValueError(f"the partitions of {topic['name']} are not counted from 0")
+        for each in topic["partitions"]:
+            known.add((str(topic["name"]), int(each["partition"])))
+            if not 0 <= int(each["start_offset"]) <= int(each["end_offset"]):
+                raise ValueError(f"the offsets of {topic['name']} are none")
+        if not all(isinstance(value, str) for value in dict(topic["configs"]).values()):
+            raise ValueError(f"the configs of {topic['name']} are none")
+    for group in manifest["groups"]:
+        for each in group["offsets"]:
+            if (each["topic"], each["partition"]) not in known or int(each["offset"]) < 0:
+                raise ValueError(f"the positions of {group['group']} are in no topic of the snapshot")
+            str(each["metadata"])
 
 
 def restore(client: BlockingClient, file: SnapshotFile, rename: Callable[[str], str], replicas: int, say: Said) -> Sums:

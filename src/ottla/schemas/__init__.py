@@ -6,6 +6,9 @@ their decoding with it.
     avro            an Avro schema as a graph of types, and back as the text that Avro's Java library would write
     avro_values     one value in Avro's binary encoding, to JSON and back
     compatibility   may a reader with this Avro schema read what was written with that one?
+    json_compatibility      the same of JSON schemas
+    protobuf        a Protobuf schema, from its text or its descriptor
+    protobuf_compatibility  may a reader with this one read what was written with that one?
     kinds           one row a type of schema: how its text is read, and what judges compatibility
     framing         the five bytes in front of a record that name its schema
 """

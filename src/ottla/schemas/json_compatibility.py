@@ -135,7 +135,8 @@ class _Comparison:
             return
         wanted, found = reader.get("type"), writer.get("type")
         if wanted is not None and wanted != found and (wanted, found) != ("number", "integer"):
-            yield Trouble("TYPE_NARROWED" if found in (None, "number") else "TYPE_CHANGED", path)
+            narrowed = found is None or (wanted, found) == ("integer", "number")
+            yield Trouble("TYPE_NARROWED" if narrowed else "TYPE_CHANGED", path)
             return
         yield from _compare_bounds(reader, writer, path, found)
         if found in (None, "object"):

@@ -1,7 +1,6 @@
 """The types of schema that a registry keeps: one row each, with how a text is read and what judges compatibility.
 
-Avro is understood. JSON Schema and Protobuf are kept and served as they came; nothing judges them yet, so any new
-version of them is accepted.
+All three are understood and judged. A Protobuf schema is kept as it came: as text, or as a descriptor in base64.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ottla.schemas import avro, json_compatibility
+from ottla.schemas import avro, json_compatibility, protobuf, protobuf_compatibility
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.compatibility import incompatibilities
 
@@ -75,19 +74,19 @@ def _has_levels(value: avro.Json, levels: int) -> bool:
 
 
 def _canonical_protobuf(schema: SchemaText, normalize: bool) -> str:
-    if not schema.text.strip():
-        raise InvalidSchema("A Protobuf schema is empty.")
+    protobuf.parse(schema.text)
     return schema.text
 
 
-def _unjudged(reader: SchemaText, writer: SchemaText) -> list[str]:
-    return []
+def _protobuf_troubles(reader: SchemaText, writer: SchemaText) -> list[str]:
+    found = protobuf_compatibility.troubles(protobuf.parse(reader.text), protobuf.parse(writer.text))
+    return [f"{{errorType:'{each.kind}', path:'{each.path}'}}" for each in found]
 
 
 KINDS: dict[SchemaType, Kind] = {
     SchemaType.AVRO: Kind(canonical=_canonical_avro, troubles=_avro_troubles),
     SchemaType.JSON: Kind(canonical=_canonical_json, troubles=_json_troubles),
-    SchemaType.PROTOBUF: Kind(canonical=_canonical_protobuf, troubles=_unjudged),
+    SchemaType.PROTOBUF: Kind(canonical=_canonical_protobuf, troubles=_protobuf_troubles),
 }
 
 

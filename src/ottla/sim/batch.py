@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from ottla.sim.options import Mode
+from ottla.sim.options import FAULTS_MIN, SECONDS, Mode
 from ottla.sim.run import Result, run_seed
 
 MUST_HAPPEN_SEEDS = 200
@@ -25,7 +25,7 @@ class Job:
     seed: int
     mode: Mode
     nodes: int | None = None
-    seconds: float = 60.0
+    seconds: float = SECONDS
     mutation: str | None = None
 
 
@@ -82,6 +82,8 @@ class Summary:
     counts: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     failures: list[Result] = field(default_factory=list)
+    quiet: list[int] = field(default_factory=list)
+    """Seeds that passed with fewer than `FAULTS_MIN` faults."""
 
     def add(self, result: Result) -> None:
         self.seeds += 1
@@ -93,6 +95,8 @@ class Summary:
                 mine[name] = mine.get(name, 0) + count
         if result.failure is not None:
             self.failures.append(result)
+        elif sum(result.faults.values()) < FAULTS_MIN:
+            self.quiet.append(result.seed)
 
     @property
     def speed(self) -> str:
@@ -123,11 +127,12 @@ def build_identity() -> str:
 
 class Progress:
     """The seeds that have passed, with what happened in them, in a file, so that a long run can be taken up again and
-    its summary is of all of it. Of this very build only."""
+    its summary is of all of it. Of this very build only, and of clusters as large and troubles as long as asked for."""
 
-    def __init__(self, directory: Path, mode: Mode) -> None:
+    def __init__(self, directory: Path, mode: Mode, *, nodes: int | None, seconds: float) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._path = directory / f"{mode.value}-{build_identity()}.jsonl"
+        shape = f"{'any' if nodes is None else nodes}-nodes-{seconds:g}-seconds"
+        self._path = directory / f"{mode.value}-{shape}-{build_identity()}.jsonl"
         self.done: dict[int, Result] = {}
         if self._path.exists():
             for line in self._path.read_text().splitlines():

@@ -134,7 +134,7 @@ class Consumer:
         aborted = _Aborted(data) if self._read_committed else None
         for header, batch in batches(memoryview(data.records or b"")):
             if not crc_is_valid(batch, 0, len(batch)):
-                self.history.corrupt += 1
+                self.history.corrupt.append((place, node))
                 return False  # As every client does: nothing of it is believed, and it is asked for again.
             if not (aborted is not None and aborted.has(header)) and not header.is_control:
                 for record in iterate(batch):

@@ -191,8 +191,8 @@ class History:
     """Answers by replicas that a leader had pointed a consumer to (KIP-392)."""
     resent: int = 0
     """Batches that were sent again after their successors."""
-    corrupt: int = 0
-    """Batches that came with a checksum that is not theirs."""
+    corrupt: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    """Batches that came with a checksum that is not theirs, each with the node that sent it, until a checker looks."""
     unexpected: list[str] = field(default_factory=list)
     """Answers that no client should ever get."""
 

@@ -77,6 +77,9 @@ class Inspection:
         if world in touched:
             self.groups.on_answers()
             self.histories.after_step()
+            for history in (self._history, self._kept):
+                while history.corrupt:
+                    self.replicas.check_corrupt(*history.corrupt.pop())
 
     def at_end(self) -> None:
         self.replicas.at_end()

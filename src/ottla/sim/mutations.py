@@ -205,13 +205,21 @@ def _vote_for_anybody(patches: Patches) -> None:
 
 
 def _two_voter_changes(patches: Patches) -> None:
-    from ottla.raft import voter_changes
+    """Neither the refusal nor the assertion behind it: the checker has to see it by itself."""
+    from ottla.raft import control_records, voter_changes
+    from ottla.raft.effects import AppendControlRecords
 
     def obstacle(quorum: Any, role: Any, now_ms: int) -> None:
         voter_changes.expire(quorum, role, now_ms)
         role.change = None
 
+    def append_voters(quorum: Any, role: Any, voters: Any) -> None:
+        role.appending_voters = True
+        records = (control_records.kraft_voters(voters),)
+        quorum.emit(AppendControlRecords(epoch=role.epoch, records=records))
+
     patches.replace(voter_changes, "_obstacle", obstacle)
+    patches.replace(voter_changes, "append_voters", append_voters)
 
 
 _LOSS_AND_ELECTIONS = (

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import ceil
 from random import Random
 
+SECONDS = 60.0
+"""How long trouble lasts, unless another time is asked for."""
+FAULTS_MIN = 10
+"""So many faults are in a seed at least, or it says that there were fewer."""
 COORDINATOR_MOVE = "coordinator move"
 """The one kind of fault that needs coordinators."""
+
+
+OUTLASTING_MS = 600_000
+"""Longer than any replica is behind in a simulation."""
 
 
 class Mode(Enum):
@@ -49,6 +58,11 @@ class Options:
     consumers: int = 2
     transactors: int = 4
 
+    @property
+    def faults_min(self) -> int:
+        """`FAULTS_MIN`, or the share of them that a shorter time can hold."""
+        return min(FAULTS_MIN, ceil(FAULTS_MIN * self.seconds / SECONDS))
+
     def describe(self) -> str:
         roles = f"{self.separate_controllers} controllers apart" if self.separate_controllers else "combined"
         return (
@@ -67,7 +81,7 @@ def expand(
     *,
     kinds: tuple[str, ...],
     nodes: int | None = None,
-    seconds: float = 60.0,
+    seconds: float = SECONDS,
     with_groups: bool = False,
     with_compaction: bool = False,
 ) -> Options:
@@ -131,6 +145,10 @@ def expand(
     if chance.random() < (0.5 if coordinated else 0.2) or with_compaction:
         settings |= _cleaner_settings(chance)
         compacted = _compacted_topic(chance, topic)
+        # Tombstones must outlast the time that a replica may be behind, or it keeps what they delete: so it is in
+        # Kafka. Of the coordinators' topics they do; the other topic's may go soon.
+        compacted["delete.retention.ms"] = settings["log.cleaner.delete.retention.ms"]
+        settings["log.cleaner.delete.retention.ms"] = str(OUTLASTING_MS)
     return Options(
         seed=seed,
         mode=mode,

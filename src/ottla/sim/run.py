@@ -28,7 +28,7 @@ from ottla.sim.history import History
 from ottla.sim.inspection import Inspection
 from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
-from ottla.sim.options import Mode, Options, expand
+from ottla.sim.options import SECONDS, Mode, Options, expand
 from ottla.sim.trace import Trace
 from ottla.sim.workload import Workload
 
@@ -37,6 +37,8 @@ RESTART_EVERY = 5
 """One seed in so many ends with two restarts of all nodes."""
 UNDER_WAY_S = 10.0
 """Once all is healed, no request is under way for longer than this."""
+MORE_TROUBLE_S = 60.0
+"""So much longer may trouble last where fewer faults have struck than should."""
 STABLE_S = 3.0
 """How long a core has to work, without another election, before that is believed."""
 
@@ -165,6 +167,7 @@ class Simulation:
         self.workload.start(ends)
         self.faults.start()
         self._pass(ends)
+        self._strike_until_enough(ends + MORE_TROUBLE_S)
         core = list(self.cluster.machines.values())
         if self.options.mode is Mode.LIVENESS and not self.faults.tampered:
             places = view.every_place(self.cluster)
@@ -180,6 +183,14 @@ class Simulation:
         self.inspection.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
             self._restart_twice()
+
+    def _strike_until_enough(self, ends: float) -> None:
+        """Where too little could be done in the time that was given, it goes on for a while, more often."""
+        while self.faults.struck < self.options.faults_min and self.scheduler.now < ends:
+            self.faults.strike()
+            self._pass(self.scheduler.now + 1.0)
+        if self.faults.struck < self.options.faults_min:
+            self.trace.note("simulation", f"could strike only {self.faults.struck} times")
 
     def _restart_twice(self) -> None:
         """E18: a restart with no new input changes nothing in the logs of topics."""
@@ -409,7 +420,7 @@ def run_seed(
     mode: Mode = Mode.SAFETY,
     *,
     nodes: int | None = None,
-    seconds: float = 60.0,
+    seconds: float = SECONDS,
     with_groups: bool = False,
     with_compaction: bool = False,
     kinds: tuple[str, ...] | None = None,

@@ -67,7 +67,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidSinkOption("A topic cannot be overwritten: use outputMode('append') or 'update'.")
+            raise InvalidSinkOption("A topic cannot be overwritten: use outputMode('append').")
         if options.batch_id is not None:
             raise InvalidSinkOption("The option batchId is for batch writes: Spark itself counts those of a stream.")
         _check(schema, options)

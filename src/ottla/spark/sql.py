@@ -49,8 +49,11 @@ class Topics:
         try:
             with BlockingClient(ClientSettings.parse({"bootstrap.servers": self.bootstrap})) as client:
                 return sorted(set(client.topics()) - INTERNAL_TOPICS)
-        except (KafkaError, InvalidClientConfig) as error:
-            raise SqlError(f"The topics of {self.bootstrap} cannot be listed: {error}.") from None
+        except InvalidClientConfig as error:
+            raise SqlError(str(error)) from None
+        except KafkaError as error:
+            reason = error.message or error.code.name
+            raise SqlError(f"The topics of {self.bootstrap} cannot be listed: {reason}.") from None
 
     def answer(self, spark: SparkSession, query: str, names: Iterable[str]) -> DataFrame:
         """The query's rows, not computed yet. Raises `SqlError`."""

@@ -127,3 +127,10 @@ def test_an_expression_of_another_release_matches_nothing() -> None:
     assert resolve(["(?=a)", "a"], ["a", "b"]) == {"(?=a)": frozenset(), "a": frozenset({"a"})}
     with pytest.raises(KafkaError):
         compile_regex("(?=a)")
+
+
+def test_a_pattern_that_other_engines_never_finish_costs_little() -> None:
+    """Each of these takes a backtracking engine longer than anybody lives: that this test ends is the proof."""
+    patterns = ("(a+)+", "(a|aa)+", "(a*)*", "(a|a?)+", "(.*a){24}")
+    alike = "a" * 248
+    assert resolve(patterns, [f"{alike}!", alike]) == dict.fromkeys(patterns, frozenset({alike}))

@@ -31,6 +31,11 @@ TABLE = (
 )
 
 
+def load(name: str) -> typer.Typer:
+    app: typer.Typer = import_module(f"{__name__}.{name}").app
+    return app
+
+
 class CommandsOnUse(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *TABLE]
@@ -38,6 +43,6 @@ class CommandsOnUse(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in TABLE:
             return super().get_command(ctx, cmd_name)
-        found = typer.main.get_command(import_module(f"{__name__}.{cmd_name}").app)
+        found = typer.main.get_command(load(cmd_name))
         found.name = cmd_name
         return found

@@ -22,8 +22,7 @@ def doctor(
     free: Annotated[float, typer.Option(help="So many percent of a volume should be free.")] = 10.0,
     hanging: Annotated[str, typer.Option(help="A transaction may be silent for so long.")] = "15m",
 ) -> None:
-    """Find what is wrong and say what to do: brokers, partitions, disks, transactions, groups, clocks. Status 1 if
-    anything is."""
+    """Find what is wrong with a cluster and say what to do about it. Status 1 if anything is."""
     limits = health.Limits(
         group_lag=lag,
         clock_skew_ms=parse_duration(skew),
@@ -31,7 +30,7 @@ def doctor(
         hanging_ms=parse_duration(hanging),
     )
     with session.client() as client:
-        found = health.examine(client, now_ms=now_ms(), limits=limits)
+        found = health.examine(client, clock=now_ms, limits=limits)
     for each in found:
         session.out.item(
             {"severity": each.severity, "subject": each.subject, "problem": each.problem, "advice": each.advice},

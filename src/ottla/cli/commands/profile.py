@@ -18,7 +18,10 @@ Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a
 
 @app.command("list")
 def list_profiles(as_json: Json = False) -> None:
-    """List profiles; secrets are not shown."""
+    """List profiles; secrets are not shown.
+
+    $ ottla profile list
+    """
     known = profiles.load(profiles.config_path())
     rows = [
         {

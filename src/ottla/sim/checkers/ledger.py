@@ -14,7 +14,7 @@ from ottla.sim.checkers.violation import Violation
 
 
 class Ledger:
-    __slots__ = ("by_base", "end", "lineage", "name", "order", "start", "writers")
+    __slots__ = ("by_base", "cleaned_to", "end", "lineage", "name", "order", "start", "writers")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -23,6 +23,8 @@ class Ledger:
         self.start = 0
         self.end = 0
         """The true high watermark: nothing at or after it was ever committed."""
+        self.cleaned_to = 0
+        """Below this offset some replica may have compacted, and others may have copied what that left."""
         self.lineage: dict[tuple[int, int], tuple[int, int, int, tuple[int, int] | None]] = {}
         self.writers: dict[int, int] = {}
         """Leader epoch → the node that led in it."""

@@ -32,6 +32,7 @@ class _Seen:
         "renames",
         "role",
         "stored",
+        "voters_at",
         "votes",
     )
 
@@ -46,6 +47,8 @@ class _Seen:
         self.stored: ElectionState | None = None
         self.votes = 0
         self.renames = -1
+        self.voters_at = -1
+        """Where in its log the newest set of voters is."""
 
 
 class QuorumChecker:
@@ -91,6 +94,10 @@ class QuorumChecker:
         before, self._ends[machine.id] = self._ends.get(machine.id, -1), log.log_end_offset
         if raft.high_watermark != seen.high_watermark:
             self._on_high_watermark(machine, seen, raft)
+        if raft.voters.latest_offset != seen.voters_at:
+            seen.voters_at = raft.voters.latest_offset
+            if isinstance(role, Leader) and role.high_watermark is not None:
+                self._check_voter_changes(machine, raft, role.high_watermark)
         if log.log_start_offset != seen.log_start:
             self._on_log_start(machine, seen, log.log_start_offset, loaded=log.log_start_offset > before)
         if machine.volume.renames != seen.renames:

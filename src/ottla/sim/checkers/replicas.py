@@ -47,6 +47,7 @@ class ReplicaChecker:
         self.leaderships = 0
         self._damaged: dict[int, None] = {}
         """Machines with damage on their disks: what is in their files is not held against them."""
+        self._ever_damaged: dict[int, None] = {}
 
     def committed_metadata(self) -> int:
         """Everything before it was committed in the metadata log."""
@@ -114,6 +115,7 @@ class ReplicaChecker:
         mirror = Mirror(log, machine.volume, where, damaged=damaged, compacted=compacted)
         watch = Watch(place, log, hosted, ledger, mirror, where, compacted=compacted)
         watch.end = watch.mirror.end
+        ledger.cleaned_to = max(ledger.cleaned_to, watch.untouched)
         remains = self._remains.pop((machine.id, log.directory), None)
         if damaged:
             return watch
@@ -140,6 +142,7 @@ class ReplicaChecker:
             self.check_candidates(watch.place, watch.ledger)
         elif mirror.cleaned is not None:
             watch.noted = watch.committed = 0
+            watch.ledger.cleaned_to = max(watch.ledger.cleaned_to, watch.untouched)
             if machine.id not in self._damaged:
                 self._compaction.on_cleaned(machine, watch.place, log, mirror.cleaned, mirror.batches)
         elif mirror.dropped:
@@ -247,7 +250,7 @@ class ReplicaChecker:
             return
         if watch.compacted:
             self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
-        missing = ledger.first_missing(watch.mirror.batches, max(watch.start, watch.untouched))
+        missing = ledger.first_missing(watch.mirror.batches, max(watch.start, ledger.cleaned_to))
         if missing is not None:
             raise Violation("A1", f"{watch.where} leads in epoch {epoch} without {missing}, which is committed")
 
@@ -332,11 +335,16 @@ class ReplicaChecker:
         """The disk was spoiled on purpose: recovery owes nothing, until the next death or, if it is `damaged`, until
         it has been repaired."""
         if damaged:
-            self._damaged[machine.id] = None
+            self._damaged[machine.id] = self._ever_damaged[machine.id] = None
         else:
             self._damaged.pop(machine.id, None)
         for key in [key for key in self._remains if key[0] == machine.id]:
             del self._remains[key]
+
+    def check_corrupt(self, place: TopicPartition, node: int) -> None:
+        """E1, as clients see it: damage at rest is served by the node that has it, and never spreads to another."""
+        if node not in self._ever_damaged:
+            raise Violation("E1", f"n{node} sent a batch of {place} with a wrong checksum, and its disk is sound")
 
     # At the end.
 

@@ -105,6 +105,7 @@ def disk_loss(faults: Faults, random: Random) -> bool:
 
 
 def _tamper(faults: Faults, random: Random, what: str, change: Callable[[FileNode, Random], bool]) -> bool:
+    """False, too, where the power went and nothing was found that could be damaged."""
     machine = faults.any_running(random)
     # Whatever happens to this copy, every other one must be whole: no promise survives more.
     if machine is None or faults.tampered or not faults.may_lose_data(machine, even_synced=True):
@@ -116,13 +117,14 @@ def _tamper(faults: Faults, random: Random, what: str, change: Callable[[FileNod
         for path, node in machine.volume.files()
         if path.endswith(".log") and METADATA_TOPIC not in path and len(node.content) > 100
     ]
-    if logs:
-        path, node = random.choice(logs)
-        if change(node, random):
-            faults.cluster.trace.note(machine.name, what % path)
-            faults.tampered[machine.id] = None
-            faults.simulation.forgive(machine, damaged=True)
+    path, node = random.choice(logs) if logs else ("", None)
+    damaged = node is not None and change(node, random)
     faults.restart_later(machine, downtime(random))
+    if not damaged:
+        return False
+    faults.cluster.trace.note(machine.name, what % path)
+    faults.tampered[machine.id] = None
+    faults.simulation.forgive(machine, damaged=True)
     # Sooner or later somebody notices, and has the replicas of this machine copied anew.
     faults.spawn(_repair(faults, machine, random.uniform(5.0, 20.0)))
     return True

@@ -64,12 +64,19 @@ class Faults:
 
     def _next(self) -> None:
         wait = self._random.expovariate(self.simulation.options.faults_per_s)
-        self.scheduler.world.call_later(wait, self._strike)
+        self.scheduler.world.call_later(wait, self._tick)
 
-    def _strike(self) -> None:
-        if self.stopped:
-            return
-        self._next()
+    def _tick(self) -> None:
+        if not self.stopped:
+            self._next()
+            self.strike()
+
+    @property
+    def struck(self) -> int:
+        return sum(self.counts.values())
+
+    def strike(self) -> None:
+        """With something that can be done just now, if it is found soon."""
         usable = [kind for kind in self.kinds if kind.nodes_min <= len(self.cluster.machines)]
         if not usable:
             return

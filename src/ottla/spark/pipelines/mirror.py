@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.admin.cluster import describe_cluster
 from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings, InvalidClientConfig
 from ottla.errors import KafkaError
@@ -54,17 +55,12 @@ class MirrorEnd:
 
     def cluster_id(self) -> str:
         """Raises `PipelineError` if nobody answers."""
-        from ottla.wire.messages.metadata_request import MetadataRequest
-        from ottla.wire.messages.metadata_response import MetadataResponse
-
         with BlockingClient(self.client_settings("ottla-mirror")) as client:
             try:
-                answer = client.ask_any(MetadataRequest(topics=[]), MetadataResponse)
+                return describe_cluster(client).cluster_id
             except KafkaError as error:
-                raise PipelineError(f"The cluster at {self.bootstrap} does not answer: {error}.") from error
-        if answer.cluster_id is None:
-            raise PipelineError(f"The cluster at {self.bootstrap} has no id, by which its records could be known.")
-        return answer.cluster_id
+                reason = error.message or error.code.name
+                raise PipelineError(f"The cluster at {self.bootstrap} does not answer: {reason}.") from error
 
 
 def mirror(

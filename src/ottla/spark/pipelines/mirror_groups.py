@@ -10,34 +10,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ottla.client.blocking import BlockingClient, CoordinatorKind
+from ottla.admin.groups import commit_offsets, committed_offsets, list_groups, position_at
+from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.spark.offsets import Positions, SourceError
 from ottla.spark.pipelines.mirror_places import Place, TargetLog
-from ottla.wire.messages.list_groups_request import ListGroupsRequest
-from ottla.wire.messages.list_groups_response import ListGroupsResponse
-from ottla.wire.messages.offset_commit_request import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from ottla.wire.messages.offset_commit_response import OffsetCommitResponse
-from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest
-from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
 
 _LOG = logging.getLogger(__name__)
 
-_LAST_OF_ONE_GROUP = 7
-"""From version 8 on OffsetFetch asks for many groups (KIP-709)."""
-_LAST_BY_NAME = 9
-"""From version 10 on OffsetCommit names topics by their ids."""
 _WITHOUT_OFFSETS = ("share",)
 _HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
 
@@ -70,7 +56,7 @@ class GroupTranslator:
         committed: dict[str, Positions] = {}
         for group in self._groups(source):
             with _one_group(group):
-                committed[group] = self._wanted(committed_offsets(source, group))
+                committed[group] = self._wanted(source, group)
         there = target.persist(lambda: target.topics({each.topic for wanted in committed.values() for each in wanted}))
         partitions = sorted(
             {
@@ -101,14 +87,14 @@ class GroupTranslator:
 
     def _groups(self, source: BlockingClient) -> list[str]:
         matches = re.compile(self.groups).fullmatch
-        found: set[str] = set()
-        for node in source.persist(source.nodes):
-            found.update(_groups_of(source, node))
-        return sorted(group for group in found if matches(group) and group != self.own_group)
+        listed = source.persist(lambda: list_groups(source))
+        found = [each.group_id for each in listed if each.protocol not in _WITHOUT_OFFSETS]
+        return [group for group in found if matches(group) and group != self.own_group]
 
-    def _wanted(self, committed: Positions) -> Positions:
+    def _wanted(self, source: BlockingClient, group: str) -> Positions:
         matches = re.compile(self.topics).fullmatch
-        return {each: offset for each, offset in committed.items() if matches(each.topic)}
+        committed = committed_offsets(source, group)
+        return {each: position.offset for each, position in committed.items() if matches(each.topic)}
 
     def _is_due(self, group: str, partition: TopicPartition, offset: int, ends: Positions) -> bool:
         translated, end = self._done.get((group, partition), (-1, None))
@@ -118,7 +104,11 @@ class GroupTranslator:
     def _move(target: BlockingClient, group: str, places: Positions) -> bool:
         """Forward, as far as the group is not there yet. False if it has members, who know better."""
         reached = committed_offsets(target, group)
-        ahead = {each: offset for each, offset in places.items() if offset > reached.get(each, -1)}
+        ahead = {
+            each: position_at(offset)
+            for each, offset in places.items()
+            if each not in reached or reached[each].offset < offset
+        }
         try:
             if ahead:
                 commit_offsets(target, group, ahead)
@@ -136,56 +126,3 @@ def _one_group(group: str) -> Iterator[None]:
         yield
     except KafkaError as error:
         _LOG.warning("The offsets of the group %s cannot be translated for now: %s", group, error)
-
-
-def committed_offsets(client: BlockingClient, group: str) -> Positions:
-    """All that a group has committed."""
-    answer = client.to_coordinator(
-        CoordinatorKind.GROUP,
-        group,
-        OffsetFetchRequest(group_id=group, topics=None),
-        OffsetFetchResponse,
-        max_version=_LAST_OF_ONE_GROUP,
-    )
-    return {
-        TopicPartition(topic.name, each.partition_index): each.committed_offset
-        for topic in answer.topics
-        for each in topic.partitions
-        if not each.error_code and each.committed_offset >= 0
-    }
-
-
-def commit_offsets(client: BlockingClient, group: str, offsets: Positions) -> None:
-    """As somebody who is no member. Raises `KafkaError` if the group has any."""
-    topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-    for each, offset in offsets.items():
-        topics[each.topic].append(OffsetCommitRequestPartition(partition_index=each.partition, committed_offset=offset))
-    request = OffsetCommitRequest(
-        group_id=group,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
-    )
-    client.to_coordinator(
-        CoordinatorKind.GROUP,
-        group,
-        request,
-        OffsetCommitResponse,
-        errors=_commit_errors,
-        max_version=_LAST_BY_NAME,
-    )
-
-
-def _commit_errors(answer: OffsetCommitResponse) -> Iterable[int]:
-    return [each.error_code for topic in answer.topics for each in topic.partitions]
-
-
-def _groups_of(source: BlockingClient, node: int) -> list[str]:
-    """Those that one node coordinates."""
-
-    def attempt() -> ListGroupsResponse:
-        answer = source.ask(node, ListGroupsRequest(), ListGroupsResponse)
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), "The groups of the source cannot be listed.")
-        return answer
-
-    listed = source.persist(attempt).groups
-    return [each.group_id for each in listed if each.group_type.lower() not in _WITHOUT_OFFSETS]

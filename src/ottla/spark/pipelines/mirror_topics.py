@@ -8,27 +8,19 @@ taken over when a topic is made, and are the target's own from then on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ottla.admin.configs import own_configs
+from ottla.admin.topics import add_partitions, create_topic
 from ottla.client.blocking import BlockingClient, TopicInfo
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
-from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
-from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.wire.messages.create_topics_response import CreateTopicsResponse
-from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse
 
 OF_A_CLUSTER = re.compile(
     r".*\.replication\.throttled\.replicas|message\.timestamp\..*|min\.insync\.replicas"
     r"|unclean\.leader\.election\.enable|remote\..*|local\.retention\..*"
 )
-_TOPIC = 2
-_SET_ON_TOPIC = 1
-_DEFAULT_REPLICATION = -1
-_TIMEOUT_MS = 30_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,11 +44,12 @@ class TopicMaker:
 
     def _make(self, source: BlockingClient, target: BlockingClient, wanted: Mapping[str, int]) -> None:
         there = target.persist(lambda: target.topics(wanted))
-        missing = [name for name in wanted if name not in there]
-        if missing:
-            _create(target, {name: wanted[name] for name in missing}, _settings(source, missing))
-        _grow(target, {name: wanted[name] for name in there if len(there[name].partitions) < wanted[name]})
-        self._made.update(target.persist(lambda: _led(target, wanted)))
+        for name, count in wanted.items():
+            if name not in there:
+                _create(source, target, name, count)
+            elif len(there[name].partitions) < count:
+                _grow(target, name, count)
+        self._made.update(target.persist(lambda: _seen(target, wanted)))
 
 
 def matching(topics: Mapping[str, TopicInfo], pattern: str) -> dict[str, int]:
@@ -65,67 +58,28 @@ def matching(topics: Mapping[str, TopicInfo], pattern: str) -> dict[str, int]:
     return {name: len(info.partitions) for name, info in sorted(topics.items()) if matches(name)}
 
 
-def _settings(source: BlockingClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
-            for name in topics
-        ]
-    )
-    found: dict[str, dict[str, str]] = {}
-    for result in source.persist(lambda: source.ask_any(request, DescribeConfigsResponse)).results:
-        if result.error_code:
-            raise KafkaError(ErrorCode(result.error_code), result.error_message)
-        found[result.resource_name] = {
-            each.name: each.value
-            for each in result.configs
-            if each.config_source == _SET_ON_TOPIC and each.value is not None and not OF_A_CLUSTER.fullmatch(each.name)
-        }
-    return found
-
-
-def _create(target: BlockingClient, counts: Mapping[str, int], settings: Mapping[str, Mapping[str, str]]) -> None:
-    request = CreateTopicsRequest(
-        topics=[
-            CreatableTopic(
-                name=name,
-                num_partitions=count,
-                replication_factor=_DEFAULT_REPLICATION,
-                configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings[name].items()],
-            )
-            for name, count in counts.items()
-        ],
-        timeout_ms=_TIMEOUT_MS,
+def _create(source: BlockingClient, target: BlockingClient, name: str, count: int) -> None:
+    own = source.persist(lambda: own_configs(source, name))
+    configs = {key: value for key, value in own.items() if not OF_A_CLUSTER.fullmatch(key)}
+    _unless_done(
+        target, lambda: create_topic(target, name, partitions=count, configs=configs), ErrorCode.TOPIC_ALREADY_EXISTS
     )
 
-    def attempt() -> None:
-        for each in target.ask_any(request, CreateTopicsResponse).topics:
-            if each.error_code and each.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                reason = f": {each.error_message}" if each.error_message else ""
-                raise KafkaError(ErrorCode(each.error_code), f"The topic {each.name} cannot be made{reason}")
 
-    target.persist(attempt)
+def _grow(target: BlockingClient, name: str, count: int) -> None:
+    _unless_done(target, lambda: add_partitions(target, name, count), ErrorCode.INVALID_PARTITIONS)
 
 
-def _grow(target: BlockingClient, counts: Mapping[str, int]) -> None:
-    if not counts:
-        return
-    request = CreatePartitionsRequest(
-        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()],
-        timeout_ms=_TIMEOUT_MS,
-    )
-
-    def attempt() -> None:
-        for each in target.ask_any(request, CreatePartitionsResponse).results:
-            # An attempt whose answer was lost may have succeeded: then there are as many already.
-            if each.error_code and each.error_code != ErrorCode.INVALID_PARTITIONS:
-                reason = f": {each.error_message}" if each.error_message else ""
-                raise KafkaError(ErrorCode(each.error_code), f"The topic {each.name} cannot be grown{reason}")
-
-    target.persist(attempt)
+def _unless_done(target: BlockingClient, change: Callable[[], None], done: ErrorCode) -> None:
+    """An attempt whose answer was lost may have succeeded, and another mirror may have been quicker."""
+    try:
+        target.persist(change)
+    except KafkaError as error:
+        if error.code is not done:
+            raise
 
 
-def _led(target: BlockingClient, wanted: Mapping[str, int]) -> dict[str, int]:
+def _seen(target: BlockingClient, wanted: Mapping[str, int]) -> dict[str, int]:
     """The partitions of the target's topics, once they are as many as wanted. Raises `KafkaError`, which passes."""
     there = target.topics(wanted)
     for name, count in wanted.items():

@@ -30,6 +30,7 @@ def redrive(*, bootstrap: str, dead_letter_topic: str, to: str | None = None, na
             .option("subscribe", dead_letter_topic)
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
+            .option("kafka.isolation.level", "read_committed")
             .option("kafka.group.id", called)
             .load()
         )

@@ -1,4 +1,4 @@
-"""A snapshot served by a node of its own, and a member that is in the way of a seek."""
+"""Stories that no transcript can tell: with members, with transactions, with a node of a snapshot's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from tests.cli.transcripts import run_ottla
+from tests.cli.sessions import run_ottla
 from tests.node_process import running_node
 
 
@@ -109,3 +109,64 @@ def test_a_transaction_is_seen_and_ended(tmp_path: Path) -> None:
         status, _, said = run_ottla(["txn", "abort", "payments-1", "--yes", *at])
         assert (status, "has nothing open" in said) == (1, True)
         producer.purge()
+
+
+@pytest.mark.slow
+def test_what_transactions_left_is_not_restored_and_positions_go_with_their_records(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    file = str(tmp_path / "saved.zip")
+    with running_node(tmp_path / "node", "--registry", "off") as node:
+        at = ("-b", node.bootstrap)
+        assert run_ottla(["topic", "create", "orders", "-p", "1", *at])[0] == 0
+        producer = Producer(
+            {"bootstrap.servers": node.bootstrap, "transactional.id": "t", "enable.metrics.push": False}
+        )
+        producer.init_transactions(60)
+        for value, commit in ((b"first", True), (b"taken back", False), (b"second", True)):
+            producer.begin_transaction()
+            producer.produce("orders", value)
+            if commit:
+                producer.commit_transaction(60)
+            else:
+                producer.abort_transaction(60)
+        # Records at 0, 2 (aborted) and 4, markers between; the group has read the first.
+        assert run_ottla(["group", "seek", "billing", "--to", "2", "orders", *at])[0] == 0
+        assert run_ottla(["snapshot", "save", file, *at])[0] == 0
+        status, out, said = run_ottla(["snapshot", "restore", file, "--rename", "orders=again", *at])
+        assert (status, out.decode()) == (
+            0,
+            f"2 records of 1 topics and the positions of 1 groups restored from {file}\n",
+        )
+        assert "offsets behind a hole are smaller now" in said
+        assert (
+            run_ottla(["consume", "again", "-o", "beginning", "-e", "-f", "%o %s\\n", *at])[1] == b"0 first\n1 second\n"
+        )
+        described = json.loads(run_ottla(["group", "describe", "billing", "--json", *at])[1])
+        assert {each["topic"]: each["committed"] for each in described["partitions"]} == {"again": 1, "orders": 2}
+
+
+def last_partition(key: bytes | None, topic: str, count: int) -> int:
+    return count - 1
+
+
+def no_partition(key: bytes | None, topic: str, count: int) -> int:
+    return count
+
+
+@pytest.mark.slow
+def test_a_function_of_the_users_chooses_partitions(tmp_path: Path) -> None:
+    with running_node(tmp_path / "node", "--registry", "off") as node:
+        at = ("-b", node.bootstrap)
+        assert run_ottla(["topic", "create", "orders", "-p", "5", *at])[0] == 0
+        chosen = ("--partitioner", f"{__name__}:last_partition")
+        _, out, _ = run_ottla(["produce", "orders", "--json", *chosen, *at], b"a\nb\n")
+        assert json.loads(out)["partitions"] == {"4": 2}
+        status, _, said = run_ottla(["produce", "orders", "--partitioner", f"{__name__}:no_partition", *at], b"a\n")
+        assert (status, said.split(": ", 2)[1:]) == (
+            1,
+            [
+                f"The partitioner {__name__}:no_partition chose 5 for a topic of 5 partitions",
+                "it must return a number from 0 to 4.\n",
+            ],
+        )
