@@ -86,7 +86,9 @@ def fill(bootstrap: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    made = admin.create_topics([NewTopic("orders", 2), NewTopic("written", 1), NewTopic("hostile", 1)])
+    # Records of long ago are kept: retention would take them away while the tests run.
+    orders = NewTopic("orders", 2, config={"retention.ms": "-1"})
+    made = admin.create_topics([orders, NewTopic("written", 1), NewTopic("hostile", 1)])
     for done in made.values():
         done.result(60)
     producer = Producer({"bootstrap.servers": bootstrap})

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from ottla.cli import gateway
 from tests.console.conftest import LIMIT_MS, Stage, Visitor, console_url
 from tests.node_process import running_node, start_node
 
@@ -78,6 +79,17 @@ def test_a_port_that_is_taken_stops_who_asked_for_it_and_nobody_else(tmp_path: P
         told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert told.returncode == 1
         assert f"Port {port} of 127.0.0.1 cannot be used for the console" in told.stderr
+
+
+def test_the_usual_port_may_be_taken_and_then_the_person_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(gateway, "CONSOLE_PORT", port)
+        assert gateway.open_console(None, free_port=False, registry_url=None) is None
+    said = f"ottla: port {port} is taken, so there is no console: choose another with --console-port.\n"
+    assert capsys.readouterr().err == said
 
 
 @contextmanager
