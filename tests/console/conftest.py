@@ -29,8 +29,9 @@ def console_url(node: NodeProcess) -> str:
     return str(re.findall(r"^console: (\S+)$", node.log(), re.MULTILINE)[-1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """No longer than a module: while it is open an event loop runs in this thread, and nobody else can run one."""
     with sync_playwright() as playwright:
         # Containers give it no sandbox of its own, and little shared memory.
         options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
