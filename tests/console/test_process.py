@@ -120,7 +120,7 @@ def test_users_log_in_and_then_live_pages_work(browser: Browser, stage: Stage, t
         wrong = base64.b64encode(b"anna:guess").decode()
         assert get(url, Authorization=f"Basic {wrong}")[0] == 401
         with browser.new_context(http_credentials={"username": "anna", "password": "secret"}) as context:
-            page = Visitor(context.new_page(), url).go("/topics/orders/produce")
+            page = Visitor(context.new_page(), url).go("/topics/written/produce")
             page.get_by_label("Key (empty: null)").fill("by anna")
             page.get_by_role("button", name="Produce").click()
             expect(page.get_by_text("Appended to partition")).to_be_visible()
