@@ -141,9 +141,8 @@ def test_both_sides_agree_on_some_mutated_batches() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [10, 11])
-def test_both_sides_agree_on_34_000_mutated_batches(seed: int) -> None:
-    compare(seed, 17_000)
+def test_both_sides_agree_on_17_000_mutated_batches() -> None:
+    compare(10, 17_000)
 
 
 @pytest.mark.long
