@@ -29,6 +29,8 @@ from ottla.wire.messages.produce_response import ProduceResponse
 from tests.behaviour.client import Client, Topic, batch, eventually
 from tests.behaviour.conftest import Node
 
+pytestmark = pytest.mark.slow
+
 WINDOW_S = 10
 """What a quiet client may use at once is ten seconds' worth."""
 

@@ -45,6 +45,8 @@ from tests.cluster.seed_helpers import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 BROKERS = (1, 2, 3)
 CONTROLLERS = (11, 12, 13, 14, 15)
 RACKS = {1: "east", 2: "west", 3: "north"}

@@ -11,6 +11,8 @@ from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from tests.cluster.clients import Writer, read_all
 from tests.cluster.harness import Cluster, eventually
 
+pytestmark = pytest.mark.slow
+
 
 def others(cluster: Cluster, node_id: int) -> list[int]:
     return [each for each in cluster.nodes if each != node_id]

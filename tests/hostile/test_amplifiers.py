@@ -30,6 +30,8 @@ from ottla.wire.schema import Field, fields_of
 from .canary import produce
 from .harness import VICTIM_TOPIC, Target, exchange, frame
 
+pytestmark = pytest.mark.slow
+
 LOOP_S_MAX = 0.4
 """Twice what a request ought to take: processors differ."""
 PEAK_MB_MAX = 64

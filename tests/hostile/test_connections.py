@@ -19,6 +19,8 @@ from ottla.wire.messages import fetch_request
 from .canary import batch_of, produce
 from .harness import VICTIM_TOPIC, Target, exchange, frame, is_hung_up, read_exactly, watched
 
+pytestmark = pytest.mark.slow
+
 NODE_ARGUMENTS = (
     "--set",
     "max.connections.per.ip=1100",

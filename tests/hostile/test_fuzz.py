@@ -21,6 +21,8 @@ from .harness import Target, exchange
 from .mutation import mutate
 from .requests import SERVED, drawn, meaningful, tame
 
+pytestmark = pytest.mark.slow
+
 PING = request_frame(18, 0, 0x0BADCAFE, None, b"")
 INPUTS_PER_LOOK = 500
 

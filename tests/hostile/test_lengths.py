@@ -17,6 +17,8 @@ from .harness import Target, exchange
 from .lies import Walk, lies
 from .requests import SERVED, drawn, meaningful
 
+pytestmark = pytest.mark.slow
+
 
 def spoilt(key: int, version: int, count: int) -> Iterator[bytes]:
     """Request bodies, each with one lie."""

@@ -28,6 +28,8 @@ from ottla.partition.follower import (
 )
 from tests.partition.paper_log import PaperLog
 
+pytestmark = pytest.mark.slow
+
 BACKOFF_MS = 10
 
 

@@ -17,6 +17,8 @@ from ottla.sim.faults import disks
 from ottla.sim.options import FAULTS_MIN, Mode
 from ottla.sim.run import Result, run_seed
 
+pytestmark = pytest.mark.slow
+
 
 def run(seed: int, mode: Mode = Mode.SAFETY, *, nodes: int | None = None, seconds: float = 60.0) -> Result:
     return run_job(Job(seed=seed, mode=mode, nodes=nodes, seconds=seconds))

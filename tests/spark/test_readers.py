@@ -20,6 +20,8 @@ from ottla.spark.stream import StreamReader
 from tests.node_process import running_node
 from tests.spark.conftest import Broker, NewTopic
 
+pytestmark = pytest.mark.slow
+
 T0 = int(time.time() * 1000) - 3_600_000
 """Young enough that retention leaves the records alone."""
 

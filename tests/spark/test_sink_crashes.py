@@ -15,6 +15,8 @@ import pytest
 from tests.node_process import NodeProcess, running_node
 from tests.spark.sink_world import Query, committed, create_topic, set_transaction_version
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 2
 TASK = ("before-begin", "after-begin", "rows-sent", "rows-acknowledged")
 OPENING = tuple(

@@ -29,6 +29,8 @@ from tests.spark.sink_world import (
     wait_until_stable,
 )
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 2
 FIRST = Claim(1, 0)
 _names = itertools.count()

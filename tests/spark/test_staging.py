@@ -16,6 +16,8 @@ from ottla.spark.transactions import SinkError
 from tests.node_process import NodeProcess, running_node
 from tests.spark.sink_world import Query, arrow, committed, create_topic, wait_until_stable
 
+pytestmark = pytest.mark.slow
+
 _names = itertools.count()
 
 
