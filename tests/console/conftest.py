@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -32,6 +33,7 @@ def console_url(node: NodeProcess) -> str:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """No longer than a module: while it is open an event loop runs in this thread, and nobody else can run one."""
+    assert os.path.exists(CHROMIUM), "these tests need Debian's Chromium: apt-get install chromium"
     with sync_playwright() as playwright:
         # Containers give it no sandbox of its own, and little shared memory.
         options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 
+import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,10 +50,6 @@ def test_what_is_written_is_read_again() -> None:
 
 
 def test_it_is_avro_as_others_write_it() -> None:
-    fastavro = pytest.importorskip("fastavro")
-    import io
-    import json
-
     parsed = fastavro.parse_schema(json.loads(avro.canonical_text(ORDER)))
     out = io.BytesIO()
     fastavro.schemaless_writer(out, parsed, {**VALUE, "raw": b"\x00\xff", "four": b"abcd"})

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.cli.settings import build_config
+from ottla.config.development import development_settings
 from ottla.config.node import NodeConfig
 from ottla.config.properties import format_properties, parse_properties
 from ottla.errors import KafkaError, StartupError
@@ -186,8 +187,6 @@ def properties_of(plan: Plan, place: Place, settings: Mapping[str, str]) -> dict
     for key in settings:
         if key in _OWN_KEYS:
             raise StartupError(f"--set {key} would be the same for all nodes: use `ottla node` with a file for each.")
-    copies = min(3, len(plan.places))
-    in_sync = str(max(1, copies - 1))
     host = _bracketed(place.host)
     return {
         "process.roles": "broker,controller",
@@ -196,18 +195,7 @@ def properties_of(plan: Plan, place: Place, settings: Mapping[str, str]) -> dict
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": ",".join(each.controller for each in plan.places),
         "log.dirs": os.path.abspath(place.directory),
-        # As many copies as nodes, up to three, and writes go on when one of them is lost.
-        "default.replication.factor": str(copies),
-        "min.insync.replicas": in_sync,
-        "offsets.topic.replication.factor": str(copies),
-        "offsets.topic.num.partitions": str(len(plan.places)),
-        "transaction.state.log.replication.factor": str(copies),
-        "transaction.state.log.min.isr": in_sync,
-        "transaction.state.log.num.partitions": str(len(plan.places)),
-        "share.coordinator.state.topic.replication.factor": str(copies),
-        "share.coordinator.state.topic.min.isr": in_sync,
-        "share.coordinator.state.topic.num.partitions": str(len(plan.places)),
-        "group.initial.rebalance.delay.ms": "0",
+        **development_settings(len(plan.places)),
         **settings,
     }
 

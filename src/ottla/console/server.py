@@ -1,12 +1,7 @@
-"""The process that serves the console: a listening socket that somebody opened, the pages, and an end.
-
-It ends on SIGINT and SIGTERM, and when whoever started it is gone: then its standard input ends.
-"""
+"""The process that serves the console: the pages, on a listening socket that somebody opened."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,9 +17,6 @@ if TYPE_CHECKING:
     from ottla.console.console import Console
     from ottla.console.guard import App
 
-CONNECTIONS_MAX = 500
-BACKLOG = 128
-STANDARD_INPUT = 0
 ASSETS = Path(__file__).parent / "assets"
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="4" height="12" x="1" y="2" rx="1" '
@@ -43,38 +35,18 @@ async def serve_console(
     leashed: bool,
 ) -> None:
     """Serve until told to stop. With `leashed`, also until standard input ends."""
-    import uvicorn
-
     from ottla.console.console import Console
     from ottla.console.guard import Guard
     from ottla.console.registry import Registry
+    from ottla.gateway.serving import serve_application
 
     registry = Registry(registry_url) if registry_url else None
     console = Console(settings, registry=registry, may_change=loopback or bool(users))
-    config = uvicorn.Config(
-        Guard(cast("App", make_app(console)), loopback=loopback, users=users),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        backlog=BACKLOG,
-        timeout_graceful_shutdown=2,
-    )
-    server = uvicorn.Server(config)
-    for name in ("uvicorn", "nicegui"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    loop = asyncio.get_running_loop()
-
-    def let_go() -> None:
-        loop.remove_reader(STANDARD_INPUT)
-        server.should_exit = True
-
-    if leashed:
-        loop.add_reader(STANDARD_INPUT, let_go)
+    app = Guard(cast("App", make_app(console)), loopback=loopback, users=users)
+    logging.getLogger("nicegui").setLevel(logging.WARNING)
     console.start()
     try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await server.serve(sockets=[sock])
+        await serve_application(app, sock, leashed=leashed, lifespan=True)
     finally:
         await console.stop()
 

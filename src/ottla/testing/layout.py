@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ottla.config.development import development_settings
 from ottla.errors import StartupError
 from ottla.metadata.ids import random_uuid
 from ottla.model import uuid_to_text
@@ -46,8 +47,6 @@ _OWN_KEYS = frozenset(
 """What follows from a node's place."""
 
 _QUICK = {
-    # A development group does not wait for members that never come.
-    "group.initial.rebalance.delay.ms": "0",
     # Time that is moved on shows at once.
     "log.initial.task.delay.ms": "1000",
     "log.retention.check.interval.ms": "1000",
@@ -149,8 +148,6 @@ class Layout:
         }
 
     def _properties(self, place: Place) -> dict[str, str]:
-        copies = min(3, len(self.places))
-        in_sync = str(max(1, copies - 1))
         return {
             "process.roles": "broker,controller",
             "node.id": str(place.node_id),
@@ -168,16 +165,7 @@ class Layout:
                 f"{HOST}:{each.controller_port}" for each in self.places.values()
             ),
             "log.dirs": place.directory,
-            "default.replication.factor": str(copies),
-            "min.insync.replicas": in_sync,
-            "offsets.topic.replication.factor": str(copies),
-            "offsets.topic.num.partitions": str(len(self.places)),
-            "transaction.state.log.replication.factor": str(copies),
-            "transaction.state.log.min.isr": in_sync,
-            "transaction.state.log.num.partitions": str(len(self.places)),
-            "share.coordinator.state.topic.replication.factor": str(copies),
-            "share.coordinator.state.topic.min.isr": in_sync,
-            "share.coordinator.state.topic.num.partitions": str(len(self.places)),
+            **development_settings(len(self.places)),
             **_QUICK,
             **self._settings,
         }
