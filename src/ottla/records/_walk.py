@@ -300,8 +300,8 @@ def _run(data: bytes | bytearray, model: int, first: int, index: int, limit: int
     lower = data[begin : begin + stop : stride]
     run -= len(lower.lstrip(_EVEN_BYTES))
     wide = shape.offset_at - shape.timestamp_at == 2
+    upper = data[begin + 1 : begin + 1 + stop : stride] if wide else b""
     if wide:
-        upper = data[begin + 1 : begin + 1 + stop : stride]
         run = min(run, len(lower) - len(lower.lstrip(_HIGH_BYTES)), len(upper) - len(upper.lstrip(_LOW_BYTES)))
     else:
         run = min(run, len(lower) - len(lower.lstrip(_LOW_BYTES)))
@@ -325,7 +325,7 @@ def _distinct(column: bytes | bytearray) -> list[int]:
     found = []
     while column:
         found.append(column[0])
-        column = column.translate(None, column[:1])
+        column = column.translate(None, bytes(column[:1]))
     return found
 
 
