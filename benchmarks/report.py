@@ -129,8 +129,8 @@ def facts(setting: Setting) -> list[str]:
         f"{Batches.filling(16384, 100).records}. Nothing is compressed. MB are 10⁶ bytes of record values "
         "(fetch: of batches).",
         "Fetches ask for 1 MiB a partition within an incremental fetch session, one request in flight, and read "
-        f"{cases.FILL_BYTES / 1e6:.0f} MB again and again; cold ones read it once after all its pages left the page "
-        "cache (checked with mincore; what a hypervisor caches is out of reach).",
+        f"{cases.FILL_BYTES / 1e6:.0f} MB, which the disk has already, again and again; cold ones read it once "
+        "after all its pages left the page cache (checked with mincore; what a hypervisor caches is out of reach).",
         "Latency counts from the moment a request was due (no coordinated omission).",
         f"Medians of {setting.repetitions} (of the lines that spread most, three times as many), the sides taking "
         "turns; both warmed up with the same mix. `of pairs` is the range of the ratios of neighbouring runs. A line "
