@@ -176,6 +176,7 @@ class LogManager:
                 self._load_directory(directory, config_of, now_ms, has_copies)
             except DiskError as error:
                 self.fail_directory(directory.path)
+                directory.previous_broker_epoch = -1  # Whatever the marker said: not all of it can be read.
                 if all(other.offline for other in self.directories.values()):
                     raise StartupError(f"no log directory can be used: {error}") from error
         future_logs.settle(self, is_assigned, now_ms)
@@ -317,25 +318,29 @@ class LogManager:
 
     # Logs come and go.
 
+    def place(self, partition: TopicPartition) -> str:
+        """Where a new log would go: to the online directory that holds the fewest and is not cordoned, unless an earlier
+        wish (`preferred`) names one."""
+        preferred = self.preferred.pop(partition, None)
+        if preferred is not None and not self.directories[preferred].offline:
+            return preferred
+        online = [path for path, known in self.directories.items() if known.for_topics and not known.offline]
+        if not online:
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "Every log directory is offline.")
+        online = [path for path in online if path not in self.cordoned] or online[:1]
+        counts = dict.fromkeys(online, 0)
+        if len(online) > 1:
+            for log in self.logs.values():
+                counts[_parent(log.directory)] = counts.get(_parent(log.directory), 0) + 1
+        return min(online, key=counts.__getitem__)
+
     def create(
         self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, *, directory: str | None = None
     ) -> Log:
-        """A new, empty log; in the online directory that holds the fewest and is not cordoned, unless `directory` or
-        an earlier wish (`preferred`) names one."""
+        """A new, empty log, in `directory` or where it is to be placed."""
         assert partition not in self.logs
-        preferred = self.preferred.pop(partition, None)
-        if directory is None and preferred is not None and not self.directories[preferred].offline:
-            directory = preferred
         if directory is None:
-            online = [path for path, known in self.directories.items() if known.for_topics and not known.offline]
-            if not online:
-                raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "Every log directory is offline.")
-            online = [path for path in online if path not in self.cordoned] or online[:1]
-            counts = dict.fromkeys(online, 0)
-            if len(online) > 1:
-                for log in self.logs.values():
-                    counts[_parent(log.directory)] = counts.get(_parent(log.directory), 0) + 1
-            directory = min(online, key=counts.__getitem__)
+            directory = self.place(partition)
         log = self.create_in(f"{directory}/{partition}", partition, topic_id, config, now_ms)
         self._adopt(log)
         return log
