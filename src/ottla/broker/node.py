@@ -275,7 +275,13 @@ class Node:
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
-        image = await self._runtime.offload.run(control.load)
+
+        def load() -> MetadataImage:
+            found = control.load()
+            logs.accept_metadata_log()
+            return found
+
+        image = await self._runtime.offload.run(load)
         if services.doors is not None:
             services.doors.credentials.begin_with(self._first_records(control), image)
         logs_are_loaded = control.raft.log.log_end_offset == 0

@@ -254,15 +254,18 @@ class LogManager:
 
     def _read_marker(self, directory: LogDirectory) -> None:
         """Once: it is gone afterwards."""
-        path = f"{directory.path}/{files.CLEAN_SHUTDOWN}"
+        if self._find_marker(directory):
+            self.disk.remove(f"{directory.path}/{files.CLEAN_SHUTDOWN}")
+            self.disk.sync_dir(directory.path)
+
+    def _find_marker(self, directory: LogDirectory) -> bool:
         try:
-            marker = self.disk.read_file(path)
+            marker = self.disk.read_file(f"{directory.path}/{files.CLEAN_SHUTDOWN}")
         except FileNotFoundError:
-            return
+            return False
         directory.was_clean = True
         directory.previous_broker_epoch = checkpoints.decode_clean_shutdown(marker)
-        self.disk.remove(path)
-        self.disk.sync_dir(directory.path)
+        return True
 
     @property
     def previous_broker_epoch(self) -> int:
@@ -289,12 +292,13 @@ class LogManager:
         """The log of `__cluster_metadata` in `directory`, made if it is not there. Comes before `load`: it says which
         topics there are, and their configs.
 
-        It has no checkpoints: its start follows its snapshots, and after a crash all of it is read.
+        It has no checkpoints: its start follows its snapshots, and after a crash all of it is read. Whoever reads it
+        says so (`accept_metadata_log`) before anything is written.
         """
         path = f"{directory}/{METADATA_PARTITION}"
         known = self.directories.get(directory)
         if known is not None:
-            self._read_marker(known)
+            self._find_marker(known)
         if self.disk.is_dir(path):
             log = load_log(
                 self.disk,
@@ -315,6 +319,15 @@ class LogManager:
             log = self.create_in(path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms)
         self.metadata_log = log
         return log
+
+    def accept_metadata_log(self) -> None:
+        """It was read, and is what was written. Only now does the marker of the last shutdown go: where it is not, and
+        the node refuses to start, the next start must refuse as well, and not take the log for one that a crash left
+        and cut it where it is damaged."""
+        assert self.metadata_log is not None
+        known = self.directories.get(_parent(self.metadata_log.directory))
+        if known is not None:
+            self._read_marker(known)
 
     # Logs come and go.
 
