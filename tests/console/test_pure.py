@@ -130,7 +130,7 @@ def test_a_bad_filter_is_told_in_a_sentence(text: str) -> None:
 
 def test_bytes_are_shown_as_what_they_are() -> None:
     parsed = avro.parse('{"type": "record", "name": "R", "fields": [{"name": "n", "type": ["null", "long"]}]}')
-    decoder = Decoder(lambda schema_id: Schema(schema_id=3, type="AVRO", parsed=parsed) if schema_id == 3 else None)
+    decoder = Decoder(lambda schema_id: Schema(schema_id=3, type="AVRO", as_avro=parsed) if schema_id == 3 else None)
     framed = prefix(3) + avro_values.encode(parsed, {"n": -70_000})
     shown = decoder.decode(framed)
     assert (shown.kind, shown.value) == ("avro, schema 3", {"n": -70_000})
