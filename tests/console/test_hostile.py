@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.console.conftest import Stage
-from tests.gateway.test_hostile import get, say, status
+from tests.raw_http import get, say, status
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,6 @@ Over real sockets: what a framework refuses before the application sees it is pa
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
@@ -20,43 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.gateway.app import BODY_BYTES_MAX
 from tests.gateway.conftest import Served
 from tests.gateway.test_rest import ask, records_of
+from tests.raw_http import get, post, say, status
 
 pytestmark = pytest.mark.slow
-
-SCRIPT = "</script><script>alert(1)</script>\r\n\r\ndata: forged\n\nid: 0:99\n"
-
-
-def say(url: str, *pieces: bytes) -> bytes:
-    """These bytes on a connection of their own, and what comes back until the other side is done or has hung up."""
-    parts = urlsplit(url)
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-            connection.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # It has heard enough.
-        heard = b""
-        try:
-            while data := connection.recv(1 << 16):
-                heard += data
-        except OSError:
-            pass
-        return heard
-
-
-def status(answer: bytes) -> int:
-    """0 if there was none."""
-    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
-
-
-def get(path: bytes, *headers: bytes, host: bytes = b"localhost") -> bytes:
-    return b"GET " + path + b" HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n" + b"".join(headers) + b"\r\n"
-
-
-def post(path: bytes, *headers: bytes) -> bytes:
-    head = (b"POST " + path + b" HTTP/1.1", b"Host: localhost", b"Content-Type: application/json", *headers)
-    return b"\r\n".join((*head, b"Connection: close", b"", b""))
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +61,9 @@ def test_no_path_leads_out(served: Served, path: bytes, expected: int) -> None:
         get(b"/subjects", *(b"X-%d: y\r\n" % number for number in range(20_000))),
         b"GET /subjects HTTP/9.9\r\nHost: localhost\r\n\r\n",
         b"GET /subjects\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
-        b"\x00\x00\x00\x14\x00\x12\x00\x03" + bytes(16),
-        bytes(100_000),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500) + b"\r\n\r\n",
+        b"\x00\x00\x00\x14\x00\x12\x00\x03" + bytes(16) + b"\r\n\r\n",
+        bytes(100_000) + b"\r\n\r\n",
     ],
     ids=["absolute", "two hosts", "two lengths", "long header", "many headers", "version", "nul", "tls", "kafka", "zeros"],
 )
@@ -145,24 +110,6 @@ def test_nobody_is_kept_waiting_by_who_says_nothing(served: Served) -> None:
     finally:
         for connection in idle:
             connection.close()
-
-
-def test_what_is_in_a_record_forges_no_event(served: Served) -> None:
-    topic = "forged"
-    AdminClient({"bootstrap.servers": served.node.bootstrap}).create_topics([NewTopic(topic, 1)])[topic].result(60)
-    text = {"type": "STRING", "data": SCRIPT}
-    assert ask(served, "POST", records_of(topic), {"key": text, "value": text}).status == 200
-    parts = urlsplit(served.url)
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:
-        connection.sendall(get(f"/topics/{topic}/stream?from=beginning".encode()))
-        heard = b""
-        while b"data: " not in heard or not heard.endswith((b"\n\n", b"\n\n\r\n")):
-            data = connection.recv(1 << 16)
-            assert data, heard
-            heard += data
-    lines = [line for line in heard.split(b"\r\n\r\n", 1)[1].splitlines() if line.startswith((b"data:", b"id:"))]
-    assert [line[:3] for line in lines] == [b"id:", b"dat"]
-    assert json.loads(lines[1].removeprefix(b"data: "))["value"]["data"] == SCRIPT
 
 
 @contextmanager
