@@ -100,7 +100,7 @@ def test_an_identity_provider_is_named_as_clients_name_it(options: dict[str, str
                 "sasl.mechanism": "OAUTHBEARER",
                 "sasl.oauthbearer.token.endpoint.url": "ftp://x",
             },
-            "write a file:, http: or https: URL",
+            "neither a file: nor an https: URL",
         ),
         (
             {
@@ -108,7 +108,7 @@ def test_an_identity_provider_is_named_as_clients_name_it(options: dict[str, str
                 "sasl.mechanism": "OAUTHBEARER",
                 "sasl.oauthbearer.token.endpoint.url": "https://id.example/token",
             },
-            "set sasl.oauthbearer.client.credentials.client.id",
+            "set sasl.oauthbearer.client.credentials.client.id and",
         ),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": 'X required a="b'},

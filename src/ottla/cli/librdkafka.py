@@ -6,14 +6,13 @@ so that `-X linger.ms=50` does what it says.
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.login import Credentials
 from ottla.client.settings import ClientSettings
+from ottla.security.oauth_login import read_token
 from ottla.security.sasl import OAUTHBEARER
 
 _JAVA_ALONE = (
@@ -78,10 +77,8 @@ def _token_of(credentials: Credentials) -> Callable[[str], tuple[str, float]]:
 def _expiry_s(token: str) -> float:
     """When the token says that it ends; in an hour, if it does not say."""
     try:
-        claims = token.split(".")[1]
-        read = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
-        return float(read["exp"])
-    except (ValueError, KeyError, IndexError, TypeError):
+        return read_token(token).expires_ms / 1000
+    except ValueError:
         return time.time() + 3600
 
 

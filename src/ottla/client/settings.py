@@ -168,31 +168,23 @@ def _sasl(options: Mapping[str, str]) -> Credentials:
 
 def _token_endpoint(options: Mapping[str, str]) -> TokenEndpoint:
     """By the names that Kafka 4 gives its parts, or those of a login module, or librdkafka's."""
-    from ottla.client.tokens import TokenEndpoint
+    from ottla.client.tokens import CLIENT_KEY, URL_KEY, TokenEndpoint
 
     def first(*names: str) -> str:
         return next((options[name] for name in names if options.get(name)), "")
 
-    url = first("sasl.oauthbearer.token.endpoint.url").strip()
+    url = first(URL_KEY).strip()
     if not url:
         raise InvalidClientConfig(
-            "OAUTHBEARER needs a token: set sasl.oauthbearer.token.endpoint.url to where tokens are (file: or https:), "
-            "or sasl.login.callback.handler.class to module:function, a function without arguments that returns one."
+            f"OAUTHBEARER needs a token: set {URL_KEY} to where tokens are (file: or https:), or "
+            "sasl.login.callback.handler.class to module:function, a function without arguments that returns one."
         )
-    kind = url.partition(":")[0].lower()
-    if kind not in ("file", "http", "https"):
-        raise InvalidClientConfig(f"sasl.oauthbearer.token.endpoint.url is {url!r}; write a file:, http: or https: URL.")
-    client_id = first("sasl.oauthbearer.client.credentials.client.id", "clientId", "sasl.oauthbearer.client.id")
-    if kind != "file" and not client_id:
-        raise InvalidClientConfig(
-            f"To ask {url} for a token, set sasl.oauthbearer.client.credentials.client.id and "
-            "sasl.oauthbearer.client.credentials.client.secret."
-        )
-    return TokenEndpoint(
+    endpoint = TokenEndpoint(
         url=url,
-        client_id=client_id,
-        client_secret=first(
-            "sasl.oauthbearer.client.credentials.client.secret", "clientSecret", "sasl.oauthbearer.client.secret"
-        ),
+        client_id=first(f"{CLIENT_KEY}.id", "clientId", "sasl.oauthbearer.client.id"),
+        client_secret=first(f"{CLIENT_KEY}.secret", "clientSecret", "sasl.oauthbearer.client.secret"),
         scope=first("sasl.oauthbearer.scope", "scope"),
     )
+    if flaw := endpoint.flaw():
+        raise InvalidClientConfig(flaw)
+    return endpoint
