@@ -44,7 +44,7 @@ def test_a_project_that_knows_only_the_documentation(tmp_path: Path) -> None:
     (project / "test_shop.py").write_text((SAMPLE / "test_shop.py").read_text())
     run = python(project, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider")
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "8 passed" in run.stdout
+    assert "9 passed" in run.stdout
 
 
 @pytest.mark.slow

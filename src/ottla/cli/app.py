@@ -350,12 +350,14 @@ def pipeline_redrive(
 
 @pipeline.command("status")
 def pipeline_status(
-    name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None, home: Root = HOME
+    name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None,
+    home: Root = HOME,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a line.")] = False,
 ) -> None:
     """Show which pipelines run, how fast, and how far they are behind."""
     from ottla.cli.pipeline import show_status
 
-    show_status(name, root=home)
+    show_status(name, root=home, as_json=as_json)
 
 
 @pipeline.command("stop")
