@@ -261,3 +261,17 @@ def test_pipelines_are_told_as_json(tmp_path: Path) -> None:
 )
 def test_a_schema_may_name_a_message(wanted: str, schema: str, message: str | None) -> None:
     assert split_message(wanted) == (schema, message)
+
+
+def test_directories_that_were_formatted_are_told_as_json(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.quorum.bootstrap.servers=localhost:9093\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+    )
+    command = ["format", str(properties), "--standalone", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "--json"]
+    status, out, _ = run_ottla(command)
+    told = {"directory": str(tmp_path / "data"), "node": 1, "cluster_id": "MkU3OEVBNTcwNTJENDM2Qk"}
+    assert (status, json.loads(out)) == (0, told)
+    assert run_ottla([*command, "--ignore-formatted"]) == (0, b"", "")

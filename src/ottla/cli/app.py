@@ -189,6 +189,7 @@ def format_(
         ),
     ] = None,
     settings: Settings = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a line.")] = False,
 ) -> None:
     """Prepare a node's directories, as kafka-storage does: cluster id, directory ids, bootstrap metadata."""
     from ottla.cli.format import run_format
@@ -204,6 +205,7 @@ def format_(
         features=feature or [],
         add_scram=add_scram or [],
         settings=settings or [],
+        as_json=as_json,
     )
 
 
