@@ -112,7 +112,10 @@ def main() -> None:
                 for line, (unit, measure) in lines.items():
                     found = measure(bootstrap, topic)
                     measured[line][side].append(found)
-                    print(f"{number + 1}/{repetitions} {'gateway' if side else 'direct'}, {line}: {found:.2f} {unit}", flush=True)
+                    print(
+                        f"{number + 1}/{repetitions} {'gateway' if side else 'direct'}, {line}: {found:.2f} {unit}",
+                        flush=True,
+                    )
     rows = []
     for line, (unit, _) in lines.items():
         direct, gateway = (median(each) for each in measured[line])

@@ -78,9 +78,7 @@ def write(node: Client, topic: Topic) -> ErrorCode:
 
 
 def allow(admin: BlockingClient, topic: Topic, host: str = "*", principal: str = "User:ann") -> None:
-    create_acls(
-        admin, [Acl(resource="topic", name=topic.name, principal=principal, operation="write", host=host)]
-    )
+    create_acls(admin, [Acl(resource="topic", name=topic.name, principal=principal, operation="write", host=host)])
 
 
 def test_the_rights_are_those_of_whom_it_speaks_for(node: Client, admin: BlockingClient, topic: Topic) -> None:
@@ -124,7 +122,9 @@ def test_nobody_is_introduced_by_who_is_no_node(node: Client) -> None:
     assert introduce(node, "User:bob") == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-@pytest.mark.parametrize("request_", [CreateTopicsRequest(), CreateDelegationTokenRequest(), MetadataRequest()], ids=repr)
+@pytest.mark.parametrize(
+    "request_", [CreateTopicsRequest(), CreateDelegationTokenRequest(), MetadataRequest()], ids=repr
+)
 def test_what_no_gateway_hands_on_is_not_done(node: Client, request_: Message) -> None:
     assert introduce(node) == ErrorCode.NONE
     node.send(request_, type(request_).VERSIONS[-1])

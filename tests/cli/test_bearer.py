@@ -38,7 +38,9 @@ def test_a_profile_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert run_ottla(["topic", "create", "orders"])[0] == 0
         assert run_ottla(["produce", "orders"], b"by token\n") == (0, b"1 record to orders\n", "")
         assert run_ottla(["consume", "orders", "-o", "beginning", "-e"])[1] == b"by token\n"
-        assert [json.loads(line)["name"] for line in run_ottla(["topic", "list", "--json"])[1].splitlines()] == ["orders"]
+        assert [json.loads(line)["name"] for line in run_ottla(["topic", "list", "--json"])[1].splitlines()] == [
+            "orders"
+        ]
         # A token that somebody else has signed.
         token.write_text(Provider().token(aud="kafka"))
         for command, stdin in ((["topic", "list"], b""), (["produce", "orders"], b"x\n")):

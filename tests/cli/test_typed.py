@@ -244,7 +244,13 @@ def test_pipelines_are_told_as_json(tmp_path: Path) -> None:
     home.write_status(Status(state=State.FINISHED, batch=3, rows=10, lag={"orders-0": 7}))
     status, out, _ = run_ottla(["pipeline", "status", "--home", str(tmp_path), "--json"])
     told = json.loads(out)
-    assert (status, told["pipeline"], told["state"], told["batch"], told["lag"]) == (0, "orders-table", "finished", 3, 7)
+    assert (status, told["pipeline"], told["state"], told["batch"], told["lag"]) == (
+        0,
+        "orders-table",
+        "finished",
+        3,
+        7,
+    )
 
 
 @pytest.mark.parametrize(

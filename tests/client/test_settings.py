@@ -79,9 +79,7 @@ def test_scram_by_delegation_token() -> None:
 def test_an_identity_provider_is_named_as_clients_name_it(options: dict[str, str]) -> None:
     url = "https://id.example/token"
     common = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-    sasl = ClientSettings.parse(
-        SERVERS | common | {"sasl.oauthbearer.token.endpoint.url": url} | options
-    ).sasl
+    sasl = ClientSettings.parse(SERVERS | common | {"sasl.oauthbearer.token.endpoint.url": url} | options).sasl
     assert sasl is not None
     assert sasl.token_endpoint == TokenEndpoint(url=url, client_id="app", client_secret="hush", scope="kafka")
     assert "hush" not in repr(sasl)

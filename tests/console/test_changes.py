@@ -190,16 +190,28 @@ def test_a_group_is_moved(stage: Stage, visitor: Visitor) -> None:
     move("orders-1", "an offset", "33", shown=["20", "33", "27 records"])
     assert committed() == {0: 10, 1: 33}
     expect(page.locator("tr", has_text="orders-1").first).to_contain_text("27 records")
-    move("all partitions", "so many records on (negative: back)", "-5", shown=["10", "5", "55 records", "33", "28", "32 records"])
+    move(
+        "all partitions",
+        "so many records on (negative: back)",
+        "-5",
+        shown=["10", "5", "55 records", "33", "28", "32 records"],
+    )
     assert committed() == {0: 5, 1: 28}
-    move("all partitions", "a time (UTC)", "2023-11-14T22:13:20.100", shown=["5", "50", "10 records", "28", "50", "10 records"])
+    move(
+        "all partitions",
+        "a time (UTC)",
+        "2023-11-14T22:13:20.100",
+        shown=["5", "50", "10 records", "28", "50", "10 records"],
+    )
     assert committed() == {0: 50, 1: 50}
 
 
 def test_a_group_with_members_is_not_moved(stage: Stage, visitor: Visitor) -> None:
     from confluent_kafka import Consumer
 
-    consumer = Consumer({"bootstrap.servers": stage.node.bootstrap, "group.id": "busy", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": stage.node.bootstrap, "group.id": "busy", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe(["orders"])
     message = consumer.poll(60)
     assert message is not None
@@ -262,7 +274,12 @@ def test_schemas_are_compared(stage: Stage, visitor: Visitor) -> None:
     [
         ("AVRO", order(NOTE), {"id": 7, "note": None}, '{"id": "seven"}'),
         ("JSON", {"type": "object"}, {"id": 7, "note": "é"}, "{id: 7}"),
-        ("PROTOBUF", 'syntax = "proto3"; message Order { int32 id = 1; string note = 2; }', {"id": 7, "note": "x"}, "7"),
+        (
+            "PROTOBUF",
+            'syntax = "proto3"; message Order { int32 id = 1; string note = 2; }',
+            {"id": 7, "note": "x"},
+            "7",
+        ),
     ],
     ids=["avro", "json", "protobuf"],
 )

@@ -288,7 +288,13 @@ def test_an_acl_is_said_in_words() -> None:
     all_ = replace(ann, name="*", operation="all", permission="deny", host="10.0.0.1")
     assert in_words(all_) == "User:ann may not do everything with every topic, from 10.0.0.1."
     (cluster,) = wanted_acls(
-        principal="User:ann", permission="allow", operations=["alter"], resource="cluster", name="", pattern="prefixed", host=""
+        principal="User:ann",
+        permission="allow",
+        operations=["alter"],
+        resource="cluster",
+        name="",
+        pattern="prefixed",
+        host="",
     )
     assert (cluster.name, cluster.pattern, cluster.host) == ("kafka-cluster", "literal", "*")
     assert in_words(cluster) == "User:ann may alter on the cluster, from any host."
@@ -299,7 +305,9 @@ def test_an_acl_is_said_in_words() -> None:
 
 
 def test_what_is_typed_is_encoded_as_its_schema_says() -> None:
-    avro_schema = parse_schema(3, "AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}', ())
+    avro_schema = parse_schema(
+        3, "AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}', ()
+    )
     proto = parse_schema(4, "PROTOBUF", 'syntax = "proto3"; message R { int32 a = 1; }', ())
     plain = parse_schema(5, "JSON", "{}", ())
     for schema, body in ((avro_schema, b"\x0e"), (proto, b"\0\x08\x07"), (plain, b'{"a":7}')):

@@ -65,7 +65,18 @@ def test_no_path_leads_out(served: Served, path: bytes, expected: int) -> None:
         b"\x00\x00\x00\x14\x00\x12\x00\x03" + bytes(16) + b"\r\n\r\n",
         bytes(100_000) + b"\r\n\r\n",
     ],
-    ids=["absolute", "two hosts", "two lengths", "long header", "many headers", "version", "nul", "tls", "kafka", "zeros"],
+    ids=[
+        "absolute",
+        "two hosts",
+        "two lengths",
+        "long header",
+        "many headers",
+        "version",
+        "nul",
+        "tls",
+        "kafka",
+        "zeros",
+    ],
 )
 def test_what_is_no_request_is_refused(served: Served, request_: bytes) -> None:
     answer = say(served.url, request_)
@@ -105,7 +116,9 @@ def test_nobody_is_kept_waiting_by_who_says_nothing(served: Served) -> None:
     idle = [socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) for _ in range(200)]
     try:
         for number, connection in enumerate(idle):
-            connection.sendall(b"POST /subjects/x/versions HTTP/1.1\r\nHost: localhost\r\nContent-Le"[: number % 60 + 1])
+            connection.sendall(
+                b"POST /subjects/x/versions HTTP/1.1\r\nHost: localhost\r\nContent-Le"[: number % 60 + 1]
+            )
         assert ask(served, "GET", "/subjects").status == 200
     finally:
         for connection in idle:

@@ -134,9 +134,9 @@ def test_text_and_descriptor_say_the_same() -> None:
     assert binary.package == text.package
     assert set(binary.messages) == set(text.messages)
     assert binary.enums == text.enums
-    assert [(each.oneof, each.type == "map", each.is_explicit) for each in binary.messages["Order"].fields.values()] == [
-        (each.oneof, each.type == "map", each.is_explicit) for each in text.messages["Order"].fields.values()
-    ]
+    assert [
+        (each.oneof, each.type == "map", each.is_explicit) for each in binary.messages["Order"].fields.values()
+    ] == [(each.oneof, each.type == "map", each.is_explicit) for each in text.messages["Order"].fields.values()]
     assert troubles(text, binary) == troubles(binary, text) == []
 
 

@@ -191,7 +191,16 @@ def test_what_google_s_library_reads_is_read_alike_and_nothing_does_harm(form: s
         assert found == expected
 
 
-@given(value=st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["anInt32", "next", "counts", "free", "at", "x"]), inner, max_size=3), max_leaves=8))
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["anInt32", "next", "counts", "free", "at", "x"]), inner, max_size=3)
+        ),
+        max_leaves=8,
+    )
+)
 @settings(max_examples=200, derandomize=True)
 def test_a_value_is_written_or_refused_with_a_sentence(value: Json) -> None:
     try:

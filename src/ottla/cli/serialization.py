@@ -75,7 +75,9 @@ class Encoder:
             known = "only AVRO, JSON and PROTOBUF can be written"
             raise StartupError(f"Schema {schema.id} is of the kind {schema.kind}: {known}.")
         if message is not None and schema.kind != PROTOBUF:
-            raise StartupError(f"Schema {schema.id} is of the kind {schema.kind} and has no messages: leave :{message} out.")
+            raise StartupError(
+                f"Schema {schema.id} is of the kind {schema.kind} and has no messages: leave :{message} out."
+            )
         self._schema = schema
         self._message = message
         self._parsed = _parse(schema)

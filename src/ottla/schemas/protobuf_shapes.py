@@ -16,8 +16,8 @@ from ottla.schemas.protobuf_wire import EIGHT_BYTES, FOUR_BYTES, SIZED, VARINT
 
 LEVELS_MAX = 100
 FIXED = {
-    **{"double": struct.Struct("<d"), "fixed64": struct.Struct("<Q"), "sfixed64": struct.Struct("<q")},
-    **{"float": struct.Struct("<f"), "fixed32": struct.Struct("<I"), "sfixed32": struct.Struct("<i")},
+    "double": struct.Struct("<d"), "fixed64": struct.Struct("<Q"), "sfixed64": struct.Struct("<q"),
+    "float": struct.Struct("<f"), "fixed32": struct.Struct("<I"), "sfixed32": struct.Struct("<i"),
 }
 SIZED_KINDS = frozenset({"string", "bytes", "message"})
 
@@ -63,7 +63,9 @@ class Shapes:
         found = self._slots.get(name)
         if found is None:
             fields = self.messages[name].fields.values()
-            found = self._slots[name] = {each.number: self._slot(name, each) for each in sorted(fields, key=lambda field: field.number)}
+            found = self._slots[name] = {
+                each.number: self._slot(name, each) for each in sorted(fields, key=lambda field: field.number)
+            }
         return found
 
     def _slot(self, scope: str, field: Field) -> Slot:

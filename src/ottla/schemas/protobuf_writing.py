@@ -15,10 +15,10 @@ from ottla.schemas.protobuf_shapes import FIXED, LEVELS_MAX, SIZED_KINDS, Shapes
 from ottla.schemas.protobuf_wire import SIZED, write_sized, write_varint
 
 _RANGES = {
-    **{kind: (-(1 << 31), (1 << 31) - 1) for kind in ("int32", "sint32", "sfixed32", "enum")},
-    **{kind: (-(1 << 63), (1 << 63) - 1) for kind in ("int64", "sint64", "sfixed64")},
-    **{"uint32": (0, (1 << 32) - 1), "fixed32": (0, (1 << 32) - 1)},
-    **{"uint64": (0, (1 << 64) - 1), "fixed64": (0, (1 << 64) - 1)},
+    **dict.fromkeys(("int32", "sint32", "sfixed32", "enum"), (-(1 << 31), (1 << 31) - 1)),
+    **dict.fromkeys(("int64", "sint64", "sfixed64"), (-(1 << 63), (1 << 63) - 1)),
+    "uint32": (0, (1 << 32) - 1), "fixed32": (0, (1 << 32) - 1),
+    "uint64": (0, (1 << 64) - 1), "fixed64": (0, (1 << 64) - 1),
 }
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 

@@ -48,7 +48,9 @@ class Security:
         known = dict(users or DEFAULT_USERS)
         for name, password in known.items():
             if not _NAME.fullmatch(name) or not _PASSWORD.fullmatch(password):
-                raise StartupError(f"The user {name!r} cannot be: use plain names, and passwords without spaces and quotes.")
+                raise StartupError(
+                    f"The user {name!r} cannot be: use plain names, and passwords without spaces and quotes."
+                )
         return cls(protocol=protocol, users=known)
 
     @property
@@ -64,7 +66,9 @@ class Security:
             for name, password in self.users.items()
         ]
 
-    def properties(self, listener: str, certificates: Certificates | None, settings: Mapping[str, str]) -> dict[str, str]:
+    def properties(
+        self, listener: str, certificates: Certificates | None, settings: Mapping[str, str]
+    ) -> dict[str, str]:
         """What a node is told besides."""
         found: dict[str, str] = {}
         if self.users:

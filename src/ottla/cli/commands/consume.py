@@ -42,7 +42,9 @@ _POLL_S = 0.5
 )
 def consume(
     session: Session,
-    topics: Annotated[list[str], typer.Argument(help="The topics.", show_default=False, autocompletion=complete.topics)],
+    topics: Annotated[
+        list[str], typer.Argument(help="The topics.", show_default=False, autocompletion=complete.topics)
+    ],
     offset: Annotated[
         str,
         typer.Option("--offset", "-o", metavar="WHERE", help="beginning, end, N, -N (so many before the end), @TIME"),
@@ -56,7 +58,10 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", help="Print keys too, with this after them.")
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", "-G", help="Read as a member of this group.", autocompletion=complete.groups)] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-G", help="Read as a member of this group.", autocompletion=complete.groups),
+    ] = None,
     grep: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose key or value matches.")] = None,
     uncommitted: Annotated[bool, typer.Option("--uncommitted", help="Records of open transactions too.")] = False,
     schema_registry: RegistryUrl = None,

@@ -95,9 +95,7 @@ def produce(
             help="Values are JSON to be encoded with this: Avro, JSON or Protobuf, whose first MESSAGE is meant if none is named.",
         ),
     ] = None,
-    key_schema: Annotated[
-        str | None, typer.Option(metavar="latest|ID|@FILE[:MESSAGE]", help="So are keys.")
-    ] = None,
+    key_schema: Annotated[str | None, typer.Option(metavar="latest|ID|@FILE[:MESSAGE]", help="So are keys.")] = None,
 ) -> None:
     """Write records to a topic: a line a record, from standard input or from files."""
     from ottla.cli.formats import unescape

@@ -216,7 +216,9 @@ def add_partitions(
 )
 def trim_topic(
     session: Session,
-    which: Annotated[list[str], typer.Argument(metavar="TOPIC[:PARTITION,…]", help="What to trim.", autocompletion=complete.topics)],
+    which: Annotated[
+        list[str], typer.Argument(metavar="TOPIC[:PARTITION,…]", help="What to trim.", autocompletion=complete.topics)
+    ],
     before: Annotated[str, typer.Option("--before", help="An offset, `end`, or a time as in @2026-01-31 or @-7d.")],
     yes: Yes = False,
 ) -> None:

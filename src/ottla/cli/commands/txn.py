@@ -100,9 +100,7 @@ def hanging(
 
 
 @command(app, "abort", examples=["ottla txn abort payments-1"])
-def abort(
-    session: Session, transactional_id: Id, yes: Yes = False
-) -> None:
+def abort(session: Session, transactional_id: Id, yes: Yes = False) -> None:
     """End a transaction by taking over its id: its producer is turned away from then on."""
     confirm(f"This aborts what {transactional_id} has open, and fences its producer.", yes=yes)
     with session.client() as client:

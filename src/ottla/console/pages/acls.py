@@ -142,7 +142,9 @@ def _form(console: Console) -> None:
     with ui.element("div").classes("row-form"):
         principal = ui.input("Principal, as User:ann").props("outlined dense")
         permission = ui.select(_PERMISSIONS, value="allow", label="Permission").props("outlined dense")
-        operations = ui.select(list(OPERATIONS[2:]), multiple=True, label="Operations").props("outlined dense use-chips")
+        operations = ui.select(list(OPERATIONS[2:]), multiple=True, label="Operations").props(
+            "outlined dense use-chips"
+        )
         resource = ui.select(list(RESOURCES[2:]), value="topic", label="On").props("outlined dense")
         name = ui.input("Name").props("outlined dense")
         pattern = ui.select(_PATTERNS, value="literal", label="Which names").props("outlined dense")

@@ -56,9 +56,7 @@ async def _schemas(console: Console) -> dict[str, str]:
     return {TEXT: "text, as it is", **{each: f"JSON, by the newest schema of {each}" for each in subjects}}
 
 
-def _form(
-    console: Console, name: str, partitions: list[int], first_key: str, schemas: Mapping[str, str]
-) -> None:
+def _form(console: Console, name: str, partitions: list[int], first_key: str, schemas: Mapping[str, str]) -> None:
     def choice(label: str, subject: str) -> ui.select | None:
         if len(schemas) < 2:
             return None
@@ -83,9 +81,7 @@ def _form(
                     topic=name,
                     partition=None if partition.value in (None, -1) else int(partition.value),
                     key=await _encoded(console, key_schema, str(key.value)) if key.value else None,
-                    value=None
-                    if tombstone.value
-                    else await _encoded(console, value_schema, str(value.value or "")),
+                    value=None if tombstone.value else await _encoded(console, value_schema, str(value.value or "")),
                     headers=tuple(parse_headers(str(headers.value or ""))),
                 )
                 done = await console.workers.ask(lambda client: produce(client, draft))

@@ -181,9 +181,7 @@ async def _show_hanging(console: Console, partitions: Sequence[TopicPartition], 
     asked = partitions[:PARTITIONS_MAX]
     try:
         found = await console.workers.ask(
-            lambda client: find_hanging(
-                client, asked, now_ms=SystemClock().wall_ms(), silent_ms=minutes * 60_000
-            )
+            lambda client: find_hanging(client, asked, now_ms=SystemClock().wall_ms(), silent_ms=minutes * 60_000)
         )
     except KafkaError as error:
         notice(sentence(error), bad=True)

@@ -106,9 +106,7 @@ def _form(console: Console, known: set[_Login]) -> None:
                 async def apply() -> None:
                     console.check_may_change()
                     await console.workers.ask(
-                        lambda client: set_user(
-                            client, login.user, secret, mechanism=login.mechanism, iterations=times
-                        )
+                        lambda client: set_user(client, login.user, secret, mechanism=login.mechanism, iterations=times)
                     )
                     ui.navigate.reload()
 
