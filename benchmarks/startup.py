@@ -106,9 +106,8 @@ def main() -> None:
                 if number >= 2:  # The first ones bring files into memory.
                     taken[name].append(measured)
     for name, times in taken.items():
-        print(
-            f"{name}: {median(times):.0f} ms at the median of {len(times)}, 95 % within {quantiles(times, n=20)[-1]:.0f} ms"
-        )
+        most = quantiles(times, n=20)[-1]
+        print(f"{name}: {median(times):.0f} ms at the median of {len(times)}, 95 % within {most:.0f} ms")
     alone, all_extras = (median(times) for times in taken.values())
     print(f"ratio {all_extras / alone:.3f}, at most {RATIO_MAX} wanted")
     if arguments.check and all_extras > RATIO_MAX * alone:

@@ -30,10 +30,13 @@ def test_a_profile_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     }
     arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     with running_node(tmp_path / "node", "--registry", "off", *arguments):
-        added = run_ottla(
-            ["profile", "add", "locked", "-b", f"localhost:{locked}", "-X", "security.protocol=SASL_PLAINTEXT"]
-            + ["-X", "sasl.mechanism=OAUTHBEARER", "-X", f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}"]
-        )
+        properties = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+        }
+        options = [part for key, value in properties.items() for part in ("-X", f"{key}={value}")]
+        added = run_ottla(["profile", "add", "locked", "-b", f"localhost:{locked}", *options])
         assert added == (0, b"profile locked saved\n", "")
         assert run_ottla(["topic", "create", "orders"])[0] == 0
         assert run_ottla(["produce", "orders"], b"by token\n") == (0, b"1 record to orders\n", "")

@@ -1,4 +1,4 @@
-"""Bytes that no browser sends, to the console: no path leads out, nothing large is kept, and the next page is served."""
+"""Bytes that no browser sends, to the console: no path leads out, nothing large is kept, and pages are served on."""
 
 from __future__ import annotations
 

@@ -298,7 +298,8 @@ def test_an_acl_is_said_in_words() -> None:
     )
     assert (cluster.name, cluster.pattern, cluster.host) == ("kafka-cluster", "literal", "*")
     assert in_words(cluster) == "User:ann may alter on the cluster, from any host."
-    for wrong in ({"principal": "ann"}, {"operations": []}, {"name": ""}):
+    wrongs: list[dict[str, Any]] = [{"principal": "ann"}, {"operations": []}, {"name": ""}]
+    for wrong in wrongs:
         given: dict[str, Any] = {"principal": "User:a", "operations": ["read"], "name": "x"}
         with pytest.raises(ValueError):
             wanted_acls(permission="allow", resource="topic", pattern="literal", host="", **{**given, **wrong})

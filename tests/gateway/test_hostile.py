@@ -1,4 +1,4 @@
-"""Bytes that no client of good will sends, to the port for schemas and records: each is refused, and the next is served.
+"""Bytes that no client of good will sends, to the port for schemas and records: each is refused, and others are served.
 
 Over real sockets: what a framework refuses before the application sees it is part of the answer.
 """

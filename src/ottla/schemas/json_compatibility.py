@@ -223,7 +223,7 @@ class _Comparison:
 
     def _of(self, schema: Mapping[str, Any], name: str) -> Schema:
         """What holds of the property `name`: what is listed for it, and what is said of names like it; or of all that
-        is neither listed nor like any. A pattern that RE2 does not know may be like every name: then anything may be."""
+        is neither listed nor like any. A pattern that RE2 does not know may be like every name: then all may be."""
         listed = _mapping(schema.get("properties"))
         holding = [listed[name]] if name in listed else []
         for pattern, inner in _mapping(schema.get("patternProperties")).items():

@@ -16,8 +16,12 @@ from ottla.schemas.protobuf_wire import EIGHT_BYTES, FOUR_BYTES, SIZED, VARINT
 
 LEVELS_MAX = 100
 FIXED = {
-    "double": struct.Struct("<d"), "fixed64": struct.Struct("<Q"), "sfixed64": struct.Struct("<q"),
-    "float": struct.Struct("<f"), "fixed32": struct.Struct("<I"), "sfixed32": struct.Struct("<i"),
+    "double": struct.Struct("<d"),
+    "fixed64": struct.Struct("<Q"),
+    "sfixed64": struct.Struct("<q"),
+    "float": struct.Struct("<f"),
+    "fixed32": struct.Struct("<I"),
+    "sfixed32": struct.Struct("<i"),
 }
 SIZED_KINDS = frozenset({"string", "bytes", "message"})
 

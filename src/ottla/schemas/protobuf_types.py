@@ -1,4 +1,4 @@
-"""What a Protobuf schema says, as far as it matters to who reads and writes messages: fields by number, enums, names."""
+"""What a Protobuf schema says, as far as it matters to who reads and writes messages: fields, enums, names."""
 
 from __future__ import annotations
 

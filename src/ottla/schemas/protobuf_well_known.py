@@ -22,9 +22,15 @@ VALUE = f"{PACKAGE}.Value"
 NULL = f"{PACKAGE}.NullValue"
 
 _WRAPPED = {
-    "DoubleValue": "double", "FloatValue": "float", "Int64Value": "int64", "UInt64Value": "uint64",
-    "Int32Value": "int32", "UInt32Value": "uint32", "BoolValue": "bool",
-    "StringValue": "string", "BytesValue": "bytes",
+    "DoubleValue": "double",
+    "FloatValue": "float",
+    "Int64Value": "int64",
+    "UInt64Value": "uint64",
+    "Int32Value": "int32",
+    "UInt32Value": "uint32",
+    "BoolValue": "bool",
+    "StringValue": "string",
+    "BytesValue": "bytes",
 }
 _ZEROS: dict[str, Json] = {"int64": "0", "uint64": "0", "bool": False, "string": "", "bytes": ""}
 

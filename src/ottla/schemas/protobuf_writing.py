@@ -17,8 +17,10 @@ from ottla.schemas.protobuf_wire import SIZED, write_sized, write_varint
 _RANGES = {
     **dict.fromkeys(("int32", "sint32", "sfixed32", "enum"), (-(1 << 31), (1 << 31) - 1)),
     **dict.fromkeys(("int64", "sint64", "sfixed64"), (-(1 << 63), (1 << 63) - 1)),
-    "uint32": (0, (1 << 32) - 1), "fixed32": (0, (1 << 32) - 1),
-    "uint64": (0, (1 << 64) - 1), "fixed64": (0, (1 << 64) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "fixed32": (0, (1 << 32) - 1),
+    "uint64": (0, (1 << 64) - 1),
+    "fixed64": (0, (1 << 64) - 1),
 }
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -28,7 +30,7 @@ class Writer:
         self._shapes = shapes
 
     def write(self, name: str, value: Json, out: bytearray, where: str, level: int) -> None:
-        """The message of the full name `name`, `level` messages deep, at `where` of what was given. Raises `BadValue`."""
+        """The message of the full name `name`, `level` messages deep, at `where` of the value. Raises `BadValue`."""
         if level > LEVELS_MAX:
             raise BadValue(f"The value has more than {LEVELS_MAX} levels.")
         slots = self._shapes.fields(name)

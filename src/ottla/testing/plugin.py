@@ -57,8 +57,8 @@ def _wanted(request: pytest.FixtureRequest) -> tuple[dict[str, object], dict[str
         unknown = set(mark.kwargs) - {"set", "nodes", "security", "users"}
         if mark.args or unknown:
             raise pytest.UsageError(
-                "@pytest.mark.ottla takes set={key: value}, nodes=number, security=protocol and users={name: password}, "
-                "and nothing else."
+                "@pytest.mark.ottla takes set={key: value}, nodes=number, security=protocol and "
+                "users={name: password}, and nothing else."
             )
         settings |= mark.kwargs.get("set", {})
         options |= {key: value for key, value in mark.kwargs.items() if key != "set"}

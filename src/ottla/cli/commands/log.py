@@ -98,8 +98,8 @@ def _dump_segment(out: Output, path: Path, records: bool) -> bool:
         }
         flags = "".join(f" {name}" for name in ("transactional", "control") if row[name])
         text = (
-            f"at {position}: offsets {header.base_offset} to {header.last_offset}, {plural(header.record_count, 'record')}, "
-            f"{header.size} bytes, epoch {header.leader_epoch}, {row['compression']}, "
+            f"at {position}: offsets {header.base_offset} to {header.last_offset}, "
+            f"{plural(header.record_count, 'record')}, {header.size} bytes, epoch {header.leader_epoch}, {row['compression']}, "
             f"{show_moment(header.max_timestamp)}, producer {header.producer_id}/{header.producer_epoch} from "
             f"sequence {header.base_sequence}{flags}, crc {header.crc:08x}{'' if valid else ' WRONG'}"
         )

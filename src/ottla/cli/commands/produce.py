@@ -92,7 +92,7 @@ def produce(
         str | None,
         typer.Option(
             metavar="latest|ID|@FILE[:MESSAGE]",
-            help="Values are JSON to be encoded with this: Avro, JSON or Protobuf, whose first MESSAGE is meant if none is named.",
+            help="Values are JSON to be encoded with this. Of Protobuf, MESSAGE is the first if not given.",
         ),
     ] = None,
     key_schema: Annotated[str | None, typer.Option(metavar="latest|ID|@FILE[:MESSAGE]", help="So are keys.")] = None,

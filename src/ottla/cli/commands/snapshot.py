@@ -129,8 +129,8 @@ def _tell(session: Session, file: Path, sums: Sums, done: str) -> None:
     )
     if sums.shifted:
         session.out.note(
-            f"{plural(sums.shifted, 'partition')} had holes between their records (compaction, transactions): offsets behind a "
-            "hole are smaller now, and groups' positions with them."
+            f"{plural(sums.shifted, 'partition')} had holes between their records (compaction, transactions): offsets "
+            "behind a hole are smaller now, and groups' positions with them."
         )
 
 
