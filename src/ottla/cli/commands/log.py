@@ -99,8 +99,9 @@ def _dump_segment(out: Output, path: Path, records: bool) -> bool:
         flags = "".join(f" {name}" for name in ("transactional", "control") if row[name])
         text = (
             f"at {position}: offsets {header.base_offset} to {header.last_offset}, "
-            f"{plural(header.record_count, 'record')}, {header.size} bytes, epoch {header.leader_epoch}, {row['compression']}, "
-            f"{show_moment(header.max_timestamp)}, producer {header.producer_id}/{header.producer_epoch} from "
+            f"{plural(header.record_count, 'record')}, {header.size} bytes, epoch {header.leader_epoch}, "
+            f"{row['compression']}, {show_moment(header.max_timestamp)}, "
+            f"producer {header.producer_id}/{header.producer_epoch} from "
             f"sequence {header.base_sequence}{flags}, crc {header.crc:08x}{'' if valid else ' WRONG'}"
         )
         out.item(row, text)
