@@ -21,7 +21,7 @@ SEEDS ?= 0-199
 MODE ?= safety
 
 .PHONY: check setup format lint types layers fast test spark long sim oracle chaos demo fuzz run messages clean \
-	bench bench-cluster bench-groups bench-compaction bench-embedding bench-hostile bench-spark
+	bench bench-cluster bench-groups bench-compaction bench-embedding bench-startup bench-gateway bench-hostile bench-spark
 
 check: format lint types layers fast
 
@@ -100,6 +100,14 @@ bench-compaction: $(READY)
 # What a node costs a test that wants one of its own.
 bench-embedding: $(READY)
 	@$(BIN)/python -m benchmarks.embedding --check
+
+# What all extras cost the start of `ottla up`.
+bench-startup: $(READY)
+	@$(BIN)/python -m benchmarks.startup --check
+
+# What a gateway listener costs.
+bench-gateway: $(READY)
+	@$(BIN)/python -m benchmarks.gateway
 
 # A million hostile requests, ten thousand connections, and what a well-behaved client feels meanwhile.
 bench-hostile: $(READY)
