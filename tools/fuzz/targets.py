@@ -36,7 +36,7 @@ from ottla.records.validate import DecompressionBudget, validate_produced
 from ottla.runtime.disk import SystemDisk
 from ottla.runtime.plain_values import NotPlain, read_values
 from ottla.runtime.timers import TimerWheel
-from ottla.security.certificates import distinguished_name
+from ottla.security.certificates import alternative_names, distinguished_name
 from ottla.security.jaas import BadLoginConfig, parse_login_module
 from ottla.security.oauth import OauthServer, TokenRules, read_keys
 from ottla.security.plain import PlainServer
@@ -307,6 +307,8 @@ def web_keys(data: bytes) -> None:
 
 
 def certificate_name(data: bytes) -> None:
+    with suppress(AuthenticationFailed):
+        alternative_names(data)
     distinguished_name(data)
 
 

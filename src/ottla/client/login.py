@@ -1,8 +1,8 @@
 """Who a client is, as plain data, and the SASL exchange that shows it to a broker.
 
 `Credentials` come from a client's settings and travel to the processes that open connections; `login_of` makes the
-machine for one connection, which `conversation` carries out. PLAIN and SCRAM are in `security`, where nodes need them
-too; a bearer token is shown by clients alone.
+machine for one connection, which `conversation` carries out. The mechanisms are in `security`, where nodes need them
+too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.security.oauth_login import BearerClient
 from ottla.security.plain import PlainClient
-from ottla.security.sasl import OAUTHBEARER, PLAIN, AuthenticationFailed, ClientMechanism
+from ottla.security.sasl import OAUTHBEARER, PLAIN, ClientMechanism
 from ottla.security.scram import ScramClient
 
 _BY_DELEGATION_TOKEN = ",tokenauth=true"
@@ -40,25 +41,6 @@ def login_of(credentials: Credentials, nonce: str) -> ClientMechanism:
     return ScramClient(
         credentials.mechanism, credentials.username, credentials.password, nonce=nonce, extensions=extensions
     )
-
-
-class BearerClient:
-    """RFC 7628: a token that somebody else issued. A refusal comes as a challenge."""
-
-    name = OAUTHBEARER
-
-    def __init__(self, token: str) -> None:
-        self._message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
-
-    def first(self) -> bytes:
-        return self._message
-
-    def on_challenge(self, token: bytes) -> None:
-        if token:
-            raise AuthenticationFailed(f"the server does not take the bearer token: {token.decode(errors='replace')}")
-
-    def on_derived(self, key: bytes) -> bytes:
-        raise AssertionError("OAUTHBEARER derives nothing")
 
 
 def _provider(name: str) -> Callable[[], str]:
