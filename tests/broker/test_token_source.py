@@ -10,10 +10,10 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.doors import token_source as module
 from ottla.broker.doors.mechanisms import jaas_key, token_source_of
 from ottla.broker.doors.token_source import TokenSource
 from ottla.broker.services import Services
+from ottla.client.tokens import URL_KEY
 from ottla.config.node import NodeConfig
 from ottla.errors import StartupError
 from ottla.runtime.clock import SystemClock
@@ -38,7 +38,7 @@ class Place(Surroundings):
         config = NodeConfig(
             {
                 **STATIC,
-                module.URL_KEY: url,
+                URL_KEY: url,
                 "sasl.login.retry.backoff.ms": "1",
                 "sasl.login.retry.backoff.max.ms": "10",
                 **settings,
@@ -72,11 +72,11 @@ async def test_a_token_comes_from_a_file_and_is_read_again(place: Place, provide
     await source.start()
     assert shown(source) == first
     file.write_text(second)
-    source._begin_renewal()
+    source.renew()
     await place.settle()
     assert shown(source) == second
     file.write_text("half a to")
-    source._begin_renewal()
+    source.renew()
     await place.settle()
     assert shown(source) == second  # What can be shown is shown until there is something better.
 
