@@ -12,7 +12,7 @@ three replicas, reads them back, and times every answer: first while nobody dist
 The bars: no node dies or calls anything an internal error, the canary's records are whole at the end, its 99th
 percentile is at most twice that of the idle cluster, and no node takes more than `MEMORY_MB_MAX` at any time.
 
-**locks**: TLS, logins and quotas, one node a side (`locked`).
+**locks** and **quotas**: TLS, logins and rates, one node a side (`locked`).
 
 Each part keeps its section of `hostile-results.md` in `.cache`, so that they may run at different times.
 """
@@ -53,7 +53,7 @@ TOPICS = (TOPIC, LARGE_TOPIC)
 LARGE_BYTES = 900_000
 SETTINGS = {"auto.create.topics.enable": "false", "broker.session.timeout.ms": "9000"}
 SETTLING_S = 2.0
-PARTS = ("attack", "locks")
+PARTS = ("attack", "locks", "quotas")
 _COMPLAINT = re.compile(r"Traceback|a request from|a background task failed")
 _ROOT = Path(__file__).parents[1]
 _PAGE = Path(__file__).with_name("hostile-results.md")
@@ -279,7 +279,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for part in options.parts:
         began_s = time.monotonic()
         try:
-            lines, short = attack(options, console) if part == "attack" else locked.compare(options, console)
+            lines, short = attack(options, console) if part == "attack" else locked.compare(part, options, console)
         except (LoadFailed, OracleUnavailable, OracleTimeout, OttlaFailed) as failure:
             console.print(f"{part} failed: {failure}", style="red", highlight=False)
             return 1

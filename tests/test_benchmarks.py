@@ -114,7 +114,7 @@ def test_a_hostile_run_that_is_checked_ends_with_what_it_found(
     monkeypatch.setattr(load, "CACHE", tmp_path)
     monkeypatch.setattr(report, "surroundings", lambda setting: ["A made-up machine."])
     monkeypatch.setattr(hostile, "attack", lambda options, console: (["## Under attack", "", "row"], ["a bar"]))
-    monkeypatch.setattr(locked, "measured", lambda options, console, scratch: [MET, NO_BAR])
+    monkeypatch.setattr(locked, "measured", lambda part, options, console, scratch: [MET, NO_BAR])
     page = tmp_path / "page.md"
     assert hostile.main([part, "--check", "--output", str(page)]) == status
     assert hostile.main([part, "--output", str(page)]) == 0
