@@ -1,7 +1,7 @@
 """Those who mean no good, for `benchmarks.hostile`: each takes a cluster and does its worst for a while.
 
-They run at the lowest priority, since they share the machine with whom they attack. Whoever sends spoilt requests is a
-process of its own, one a node (`python -m benchmarks.attackers`), which says how far it is.
+They run at the lowest priority (`giving_way`), since they share the machine with whom they attack. Whoever sends spoilt
+requests is a process of its own, one a node (`python -m benchmarks.attackers`), which says how far it is.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import selectors
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from threading import Thread
 
 from ottla.wire.frames import request_frame
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -30,6 +30,8 @@ from .load import LoadFailed
 LARGE_TOPIC = "large"
 """What those who never read are fetching."""
 TELLS_EVERY_S = 0.5
+LOWEST = 19
+"""The priority that gives way to all others."""
 MAKES_TOPICS = (19, 37)
 """What would only fill the disk, and does so for whoever is allowed to."""
 
@@ -50,8 +52,24 @@ _FETCH_ALL = request_frame(
 _ROOT = Path(__file__).parents[1]
 
 
-def give_way() -> None:
-    os.nice(19)
+def giving_way(work: Callable[[], str]) -> str:
+    """What `work` returns, done at the lowest priority: in a thread, since a process could not get its own back."""
+    done: list[str] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)
+        try:
+            done.append(work())
+        except BaseException as failure:
+            failed.append(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return done[0]
 
 
 # Spoilt requests.
@@ -109,9 +127,8 @@ class Attacker:
             stdout=subprocess.PIPE,
             text=True,
             cwd=_ROOT,
-            preexec_fn=give_way,
         )
-        self._reader = Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
