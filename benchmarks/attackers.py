@@ -173,8 +173,8 @@ def spoilt_requests(cluster: Cluster, corpus: Path, count: int, rate: float, tic
         sum(attacker.tally[verdict] for attacker in attackers) for verdict in ("answered", "closed", "waited")
     )
     return (
-        f"{tried:,} requests in {took_s:.0f} s ({tried / took_s:,.0f}/s): {answered:,} answered, {closed:,} hung up on, "
-        f"{waited:,} waited for the rest"
+        f"{tried:,} requests in {took_s:.0f} s ({tried / took_s:,.0f}/s): {answered:,} answered, {closed:,} hung up "
+        f"on, {waited:,} waited for the rest"
     )
 
 

@@ -1,7 +1,7 @@
 """`python -m benchmarks.hostile`: what a cluster stands, and what locks cost beside Apache Kafka's.
 
-**attack**: three nodes. The well-behaved client (`tests/hostile/canary`) produces record after record with `acks=all` to
-three replicas, reads them back, and times every answer: first while nobody disturbs the cluster, then while those of
+**attack**: three nodes. The well-behaved client (`tests/hostile/canary`) produces record after record with `acks=all`
+to three replicas, reads them back, and times every answer: first while nobody disturbs the cluster, then while those of
 `attackers` do, one kind after the other:
 
 - requests by the hundred thousand that are spoilt: cut, twisted, with lengths that lie, of every API and version;

@@ -381,7 +381,11 @@ def section(part: str, results: Sequence[Result]) -> list[str]:
 
 
 def missed(results: Sequence[Result]) -> list[str]:
-    return [f"{row.title}: {report.cells(row)[3]}" for row in report.all_rows(results) if row.verdict in ("missed", "failed")]
+    return [
+        f"{row.title}: {report.cells(row)[3]}"
+        for row in report.all_rows(results)
+        if row.verdict in ("missed", "failed")
+    ]
 
 
 FACTS: Mapping[str, Sequence[str]] = {
@@ -395,8 +399,7 @@ FACTS: Mapping[str, Sequence[str]] = {
         "Medians, the sides taking turns.",
     ),
     "quotas": (
-        "A confluent-kafka client at full speed, over two windows of eleven seconds after a first one. What is shown is "
-        "how far the rate is from the quota, as a share of it.",
+        "A confluent-kafka client at full speed, over two windows of eleven seconds after a first one. What is shown "
+        "is how far the rate is from the quota, as a share of it.",
     ),
 }
-

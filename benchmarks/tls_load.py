@@ -45,9 +45,7 @@ def run(what: str, *, timeout: float = 120, **options: Any) -> dict[str, float]:
     """One run of the generator, which is one of the functions in `_WORK`; what it printed."""
     command = [sys.executable, "-m", "benchmarks.tls_load", what, json.dumps(options)]
     try:
-        done = subprocess.run(
-            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False
-        )
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         raise LoadFailed(f"{what} over TLS: no end after {timeout} s") from None
     if done.returncode:
@@ -160,7 +158,7 @@ def produce(
 def log_in(
     port: int, authority: str | None, mechanism: str, user: str, password: str, connections: int, seconds: float
 ) -> dict[str, float]:
-    """Connections that were opened and let in. The password's key is derived once: what is left is the server's work."""
+    """Connections that were opened and let in. The password's key is derived once: the rest is the server's work."""
     keys: dict[tuple[bytes, int], bytes] = {}
     chance = Random(os.getpid())
     handshake = request_frame(17, 1, 7, "load", SaslHandshakeRequest(mechanism=mechanism).encode(1))

@@ -1,5 +1,5 @@
-"""One node behind every kind of door, and who knocks there: each mechanism, encrypted and not, with credentials that are
-right or wrong. Python's clients and Kafka's own tools are sent to the same one."""
+"""One node behind every kind of door, and who knocks there: each mechanism, encrypted and not, with credentials that
+are right or wrong. Python's clients and Kafka's own tools are sent to the same one."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ def endpoint(provider: Provider) -> Iterator[TokenEndpoint]:
         yield endpoint
 
 
-def test_nodes_log_in_at_each_other_with_tokens(
-    provider: Provider, endpoint: TokenEndpoint, tmp_path: Path
-) -> None:
+def test_nodes_log_in_at_each_other_with_tokens(provider: Provider, endpoint: TokenEndpoint, tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     keys.write_bytes(provider.document())
     settings = {

@@ -1,4 +1,4 @@
-"""Another certificate for a listener that runs, set by AlterConfigs: Apache Kafka and Ottla take and refuse the same."""
+"""Another certificate for a listener that runs, set by AlterConfigs: Apache Kafka and Ottla refuse the same."""
 
 from __future__ import annotations
 

@@ -73,4 +73,6 @@ def test_whoever_has_wrong_ones_is_told_what_kafka_tells(
 ) -> None:
     refused = topics(site, login, tools, tmp_path)
     assert refused.status != 0
-    assert ("SslAuthenticationException" if login.protocol == "SSL" else "SaslAuthenticationException") in refused.printed
+    assert (
+        "SslAuthenticationException" if login.protocol == "SSL" else "SaslAuthenticationException"
+    ) in refused.printed

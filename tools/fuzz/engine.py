@@ -126,7 +126,7 @@ def explore(name: str, *, seed: int, seconds: float, into: Path) -> tuple[int, i
 
 
 def explore_with_atheris(name: str, *, seconds: float, into: Path) -> tuple[int, int]:
-    """In a process of its own, since libFuzzer ends the one it runs in; its exit status, and how many inputs it tried."""
+    """In a process of its own, since libFuzzer ends the one it runs in; its exit status, and how many were tried."""
     begin = into / f"{name}.seeds"
     for data in seeds(name):
         _keep(begin, data)

@@ -132,7 +132,7 @@ _SCHEMAS = (
     ),
     (
         'syntax = "proto3"; package p; message M { int32 a = 1; repeated string b = 2; oneof o { M c = 3; } }',
-        'message M { optional int64 a = 1; enum E { X = 0; } map<string, E> m = 4; reserved 7 to 9; }',
+        "message M { optional int64 a = 1; enum E { X = 0; } map<string, E> m = 4; reserved 7 to 9; }",
     ),
 )
 """A pair of each kind, in the order of `SchemaType`."""

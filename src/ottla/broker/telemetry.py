@@ -136,9 +136,7 @@ class Instance:
 class Telemetry:
     """One instance a node, on its event loop."""
 
-    def __init__(
-        self, *, clock: Clock, random: Random, registry: Registry, max_bytes: int, instances_max: int
-    ) -> None:
+    def __init__(self, *, clock: Clock, random: Random, registry: Registry, max_bytes: int, instances_max: int) -> None:
         self.max_bytes = max_bytes
         self._instances_max = instances_max
         self.pushed = ClientTelemetry()

@@ -1,5 +1,5 @@
-"""Where bearer tokens come from (OAUTHBEARER): a file that somebody keeps fresh, or an identity provider that issues one
-for a name and a secret (RFC 6749, 4.4). Blocking: nodes fetch theirs off the loop (`broker/doors/token_source`).
+"""Where bearer tokens come from (OAUTHBEARER): a file that somebody keeps fresh, or an identity provider that issues
+one for a name and a secret (RFC 6749, 4.4). Blocking: nodes fetch theirs off the loop (`broker/doors/token_source`).
 
 A secret goes to the address that was configured and nowhere else: encrypted, unless it stays on this machine, and
 after no redirection.

@@ -137,7 +137,7 @@ class TopicControl:
         if self._state.image.topics.partition_count + additional > most:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"This cluster may have {most} partitions (ottla.partitions.max): delete topics that nobody needs first.",
+                f"A cluster may have {most} partitions (ottla.partitions.max): delete topics that nobody needs first.",
             )
 
     def _described(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:

@@ -56,7 +56,7 @@ def distinguished_name(certificate: bytes) -> str:
 
 
 def alternative_names(certificate: bytes) -> frozenset[tuple[int, bytes]]:
-    """What else the certificate (DER) is good for, each as its kind (the tag of RFC 5280's GeneralName) and its bytes."""
+    """What else the certificate (DER) is good for, each as its kind (GeneralName's tag in RFC 5280) and its bytes."""
     try:
         extensions = next((field for field in _fields(certificate) if field.tag == _EXTENSIONS), None)
         if extensions is None:
@@ -82,7 +82,9 @@ def identity_change(old: bytes, new: bytes, *, allow_dn: bool, allow_san: bool) 
     if not allow_dn and _canonical(old_name) != _canonical(new_name):
         return f"its distinguished name is {new_name!r} and was {old_name!r}: set ssl.allow.dn.changes=true to allow it"
     if not allow_san and (missing := alternative_names(old) - alternative_names(new)):
-        shown = ", ".join(sorted(content.decode("latin-1") if tag & 0x1F < 7 else content.hex() for tag, content in missing))
+        shown = ", ".join(
+            sorted(content.decode("latin-1") if tag & 0x1F < 7 else content.hex() for tag, content in missing)
+        )
         return f"it lacks the alternative names {shown}: set ssl.allow.san.changes=true to allow it"
     return None
 

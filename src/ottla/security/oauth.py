@@ -149,7 +149,7 @@ def _check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> 
 
 
 def expiry_of(token: str) -> int:
-    """When a token expires, by the wall clock; whether it is any good is not looked at. Raises `AuthenticationFailed`."""
+    """When a token expires, by the wall clock; whether it is good is not looked at. Raises `AuthenticationFailed`."""
     if len(token) > TOKEN_CHARS_MAX or token.count(".") != 2:
         raise AuthenticationFailed("the token is not signed JSON")
     return _time_ms(_json(token.split(".")[1]).get("exp"))

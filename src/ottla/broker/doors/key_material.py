@@ -85,7 +85,9 @@ def check_replacement(config: NodeConfig, listener: str, old: TlsMaterial, new: 
     if new.certificate_chain == old.certificate_chain:
         return
     try:
-        ours, theirs = (PEM_cert_to_DER_cert(each.certificate_chain.partition(_PEM_END)[0] + _PEM_END) for each in (old, new))
+        ours, theirs = (
+            PEM_cert_to_DER_cert(each.certificate_chain.partition(_PEM_END)[0] + _PEM_END) for each in (old, new)
+        )
         refusal = identity_change(
             ours,
             theirs,

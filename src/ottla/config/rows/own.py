@@ -19,8 +19,8 @@ ROWS = (
       "controller's value counts.",
       rule=Range(1), internal=True),
     K("ottla.partition.producers.max", Type.INT, "100000",
-      "Producer ids that a partition remembers at a time; those that do not fit in are refused (POLICY_VIOLATION) until "
-      "others expire (`producer.id.expiration.ms`).",
+      "Producer ids that a partition remembers at a time; those that do not fit in are refused (POLICY_VIOLATION) "
+      "until others expire (`producer.id.expiration.ms`).",
       rule=Range(1), internal=True),
     K("ottla.fetch.session.partitions.max", Type.INT, "200000",
       "Partitions that all fetch sessions remember together; a client that does not fit in goes on without a session.",
