@@ -76,6 +76,7 @@ class Node:
             random=runtime.random,
             metadata_directory=config.metadata_log_dir,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
+            producers_max=config.get_int("ottla.partition.producers.max"),
         )
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
         self._metrics_listener: Listener | None = None

@@ -115,7 +115,11 @@ class Services:
             window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
         )
         """Of what followers fetch here (`leader.replication.throttled.rate`)."""
-        self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
+        self.fetch_sessions = FetchSessions(
+            config.get_int("max.incremental.fetch.session.cache.slots"),
+            runtime.random,
+            config.get_int("ottla.fetch.session.partitions.max"),
+        )
         self.buffers = ReceiveBuffers(config.get_int("queued.max.request.bytes"))
         self.request_metrics = RequestMetrics(registry, runtime.clock)
         self.connections = Connections(
@@ -129,6 +133,7 @@ class Services:
             random=runtime.random,
             registry=registry,
             max_bytes=config.get_int("telemetry.max.bytes"),
+            instances_max=config.get_int("ottla.telemetry.instances.max"),
         )
         self.metrics = NodeMetrics(self, registry)
         metrics = self.metrics

@@ -21,7 +21,7 @@ from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
 from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
-from ottla.log.producers import DEFAULT_EXPIRATION_MS, ProducerStates
+from ottla.log.producers import DEFAULT_EXPIRATION_MS, DEFAULT_PRODUCERS_MAX, ProducerStates
 from ottla.log.recovery import load_log
 from ottla.log.segment import Segment
 from ottla.log.segments import Segments
@@ -102,12 +102,14 @@ class LogManager:
         random: Random,
         metadata_directory: str | None = None,
         producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
+        producers_max: int = DEFAULT_PRODUCERS_MAX,
         verify_transactions: bool = True,
         index_cache_bytes: int = 64 << 20,
     ) -> None:
         self.disk = disk
         self.random = random
         self._producer_expiration_ms = producer_expiration_ms
+        self._producers_max = producers_max
         self._verify_transactions = verify_transactions
         self._cache = IndexCache(index_cache_bytes)
         self.directories = {path: LogDirectory(disk, path) for path in directories}
@@ -274,7 +276,11 @@ class LogManager:
         return min(directory.previous_broker_epoch for directory in self.directories.values())
 
     def _new_producers(self) -> ProducerStates:
-        return ProducerStates(expiration_ms=self._producer_expiration_ms, verify_transactions=self._verify_transactions)
+        return ProducerStates(
+            expiration_ms=self._producer_expiration_ms,
+            verify_transactions=self._verify_transactions,
+            producers_max=self._producers_max,
+        )
 
     def _adopt(self, log: Log) -> None:
         log.before_truncation = self.before_truncation
