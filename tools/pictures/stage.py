@@ -89,7 +89,13 @@ class Stage:
         return SimClient(name, simulation.scheduler, simulation.fabric, self.cluster.bootstrap, Random(name))
 
     def producer(self, number: int, *, acks: int = -1) -> Lane:
-        options = LaneOptions(acks=acks, idempotent=False, retry_uncertain=False, delivery_timeout_s=PATIENCE_S)
+        options = LaneOptions(
+            acks=acks,
+            idempotent=False,
+            retry_uncertain=False,
+            request_timeout_s=PATIENCE_S / 2,
+            delivery_timeout_s=PATIENCE_S,
+        )
         return Lane(self.client, number, self.place, options, self.simulation.history)
 
     def cut_off(self, machine: Machine) -> None:

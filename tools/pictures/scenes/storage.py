@@ -142,11 +142,11 @@ def compaction() -> str:
         for each in written:
             key, _, value = each.partition("=")
             _write(shown, place, [(key.encode(), value.encode() or None)])
-        partition = shown.recording.cluster.machines[_leader_of(shown, place)]
-        before = stored(partition, place)
-        shown.until(lambda: sum(len(each.records) for each in stored(partition, place)) < len(written))
+        machine = shown.cluster.machines[shown.client.leaders[place].node]
+        before = stored(machine, place)
+        shown.until(lambda: sum(len(each.records) for each in stored(machine, place)) < len(written))
         shown.passes(2.0)
-        after = stored(partition, place)
+        after = stored(machine, place)
     draw = Drawing(
         WIDTH,
         310,
@@ -180,10 +180,6 @@ def _cell(record: Record | None, kinds: dict[bytes, str]) -> Cell:
         return Cell("", "gone open")
     value = "∅" if record.value is None else record.value.decode()
     return Cell(f"{record.key.decode()}={value}", kinds[record.key])
-
-
-def _leader_of(shown: Stage, place: TopicPartition) -> int:
-    return shown.client.leaders[place].node
 
 
 def _write(shown: Stage, place: TopicPartition, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
