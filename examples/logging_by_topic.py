@@ -2,8 +2,8 @@
 
     python examples/logging_by_topic.py
 
-A handler of Python's `logging` sends what a logger says to the topic `logs.NAME`. A reader subscribes to all of them by a
-pattern and picks out the errors. The topics keep a day, and nobody has to tell the services who reads.
+A handler of Python's `logging` sends what a logger says to the topic `logs.NAME`. A reader subscribes to all of them by
+a pattern and picks out the errors. The topics keep a day, and nobody has to tell the services who reads.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     ottla pipeline run examples/running_totals.py
 
-Reads JSON from the topic `orders-by-city`, counts in windows of a minute by the records' own time, and writes each window
-to `totals` when it can change no more: once, also if the pipeline breaks off in the middle and is run again.
+Reads JSON from the topic `orders-by-city`, counts in windows of a minute by the records' own time, and writes each
+window to `totals` when it can change no more: once, also if the pipeline breaks off in the middle and is run again.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
     for node in (1, 2, 3):
         text = of_all + (of_others if node > 1 else "")
         own = {"node.id=1": f"node.id={node}", "/var/lib/ottla": str(tmp_path / f"data-{node}")}
-        text = re.sub(r"^listeners=.*$", lambda line: line[0].replace("10.0.0.1", f"10.0.0.{node}"), text, flags=re.M)
+        text = re.sub(r"(?<=PLAINTEXT://|ONTROLLER://)10.0.0.1", f"10.0.0.{node}", text)
         for before, after in own.items():
             assert before in text
             text = text.replace(before, after)

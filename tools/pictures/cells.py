@@ -21,8 +21,8 @@ class Cell(NamedTuple):
 def panel(
     drawing: Drawing, x: float, y: float, moment: Moment, *, caption: str, first: int, colours: dict[int, str]
 ) -> None:
-    """All logs from the offset `first` on at one moment. `colours` are those of epochs; a bar ends what is committed, as
-    each node knows it."""
+    """All logs from the offset `first` on at one moment. `colours` are those of epochs; a bar ends what is committed,
+    as each node knows it."""
     drawing.text(x, y, caption, kind="bold")
     for at, (node, replica) in enumerate(sorted(moment.replicas.items())):
         top = y + 14 + ROW * at
@@ -41,9 +41,7 @@ def panel(
 
 def row(drawing: Drawing, x: float, y: float, cells: Sequence[Cell], *, width: int = CELL) -> None:
     for at, cell in enumerate(cells):
-        drawing.rectangle(
-            x + width * at + 1, y, width - 2, CELL - 4, kind=cell.kind, rounded=3, says=cell.says or None
-        )
+        drawing.rectangle(x + width * at + 1, y, width - 2, CELL - 4, kind=cell.kind, rounded=3, says=cell.says or None)
         drawing.text(x + width * at + width / 2, y + 17, cell.words, kind="small", anchor="middle")
 
 

@@ -124,7 +124,9 @@ def stage(
     topic: Mapping[str, str] | None = None,
 ) -> Iterator[Stage]:
     """Three nodes, each a broker and a controller, with a topic of three replicas, all in sync."""
-    options = expand(seed, Mode.SAFETY, kinds=(), nodes=3, with_groups=coordinated, with_compaction=compacted is not None)
+    options = expand(
+        seed, Mode.SAFETY, kinds=(), nodes=3, with_groups=coordinated, with_compaction=compacted is not None
+    )
     simulation = Simulation(
         replace(
             options,

@@ -19,7 +19,8 @@ _INTRODUCTION = """\
 
 Every request that a node answers, with the versions that it speaks; ApiVersions tells clients the same. Messages are
 Apache Kafka 4.3.1's, byte for byte. What *asks for* says counts where there is an authorizer
-([who may do what](authorisation.md)): a right to the cluster, or to what the request names, such as a topic.
+([who may do what](authorisation.md)): rights to the cluster, or to what the request names, such as a topic. Of several,
+not every request needs all.
 *Handled in* is a module of `src/ottla/broker/api`; what is `forwarded` is answered by the active controller.
 """
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args
 
 import typer
 
@@ -90,7 +92,10 @@ def _name(parameter: Any) -> str:
 def _metavar(parameter: Any) -> str:
     if parameter.metavar:
         return str(parameter.metavar)
-    return {"integer": "N", "float": "N"}.get(parameter.type.name, parameter.type.name.upper())
+    kind = parameter.type_descriptor.annotation
+    while inner := [each for each in get_args(kind) if each is not NoneType]:
+        kind = inner[0]  # Of `int | None` and `list[int]` alike.
+    return {int: "N", float: "N", Path: "PATH"}.get(kind, "TEXT")
 
 
 def _default(parameter: Any) -> str:

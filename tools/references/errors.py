@@ -1,4 +1,4 @@
-"""The page of all error codes: whether a client may try again, what each means, and whether a node here ever says it."""
+"""The page of all error codes: whether a client may try again, what each means, and whether a node ever says it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ _MEANINGS = {
     "UNKNOWN_SERVER_ERROR": "The node met something that it did not expect; its log says more.",
     "NONE": "No error.",
     "OFFSET_OUT_OF_RANGE": (
-        "The offset lies before the log's start or behind its end: begin anew where `auto.offset.reset` "
-        "says."
+        "The offset lies before the log's start or behind its end: begin anew where `auto.offset.reset` says."
     ),
     "CORRUPT_MESSAGE": "A batch does not match its checksum, or a record is not what its batch promises.",
     "UNKNOWN_TOPIC_OR_PARTITION": (
-        "There is no such topic or partition here; it may just have been created, or have "
-        "moved."
+        "There is no such topic or partition here; it may just have been created, or have moved."
     ),
     "INVALID_FETCH_SIZE": "The size that a fetch asks for makes no sense.",
     "LEADER_NOT_AVAILABLE": "Nobody leads the partition at the moment.",
@@ -46,8 +44,7 @@ _MEANINGS = {
     "MESSAGE_TOO_LARGE": "The batch is larger than `max.message.bytes` of the topic.",
     "STALE_CONTROLLER_EPOCH": "Whoever asked is a controller that has been replaced.",
     "OFFSET_METADATA_TOO_LARGE": (
-        "The text that was committed with an offset is longer than "
-        "`offset.metadata.max.bytes`."
+        "The text that was committed with an offset is longer than `offset.metadata.max.bytes`."
     ),
     "NETWORK_EXCEPTION": "The connection broke before an answer came.",
     "COORDINATOR_LOAD_IN_PROGRESS": "The coordinator is new and still reads what its predecessor wrote.",
@@ -63,8 +60,7 @@ _MEANINGS = {
     "INVALID_GROUP_ID": "The id is none that a group may have.",
     "UNKNOWN_MEMBER_ID": "The coordinator does not know this member, or no more: join again.",
     "INVALID_SESSION_TIMEOUT": (
-        "The session timeout is outside `group.min.session.timeout.ms` and "
-        "`group.max.session.timeout.ms`."
+        "The session timeout is outside `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."
     ),
     "REBALANCE_IN_PROGRESS": "The group shares its partitions out anew: join again.",
     "INVALID_COMMIT_OFFSET_SIZE": "The commit is larger than a batch of `__consumer_offsets` may be.",
@@ -82,8 +78,7 @@ _MEANINGS = {
     "INVALID_PARTITIONS": "The number of partitions is not possible; they can only become more.",
     "INVALID_REPLICATION_FACTOR": "There are not so many brokers that could take a copy.",
     "INVALID_REPLICA_ASSIGNMENT": (
-        "The list of replicas names unknown brokers, or one twice, or not as many for each "
-        "partition."
+        "The list of replicas names unknown brokers, or one twice, or not as many for each partition."
     ),
     "INVALID_CONFIG": "A config has a value that it cannot have.",
     "NOT_CONTROLLER": "Another node is the active controller.",
@@ -153,8 +148,7 @@ _MEANINGS = {
     "TRANSACTIONAL_ID_NOT_FOUND": "The coordinator does not know this transactional id.",
     "FETCH_SESSION_TOPIC_ID_ERROR": "The fetch session knows topics in another way: begin a new one.",
     "INELIGIBLE_REPLICA": (
-        "The replica may not join the in-sync set: its broker is fenced, shutting down, or has started "
-        "anew."
+        "The replica may not join the in-sync set: its broker is fenced, shutting down, or has started anew."
     ),
     "NEW_LEADER_ELECTED": "The change was made, and another leads now.",
     "OFFSET_MOVED_TO_TIERED_STORAGE": "The offset is only in remote storage.",
@@ -168,8 +162,7 @@ _MEANINGS = {
     "UNKNOWN_SUBSCRIPTION_ID": "The subscription of client metrics has changed: ask for it again.",
     "TELEMETRY_TOO_LARGE": "More metrics were pushed than `telemetry.max.bytes` allows.",
     "INVALID_REGISTRATION": (
-        "The registration is not possible, for example because its listeners or features do not "
-        "fit."
+        "The registration is not possible, for example because its listeners or features do not fit."
     ),
     "TRANSACTION_ABORTABLE": "The transaction cannot go on: abort it, and begin another.",
     "INVALID_RECORD_STATE": "The record of a share group is not in a state in which this can be done.",

@@ -43,7 +43,14 @@ def a_transaction() -> str:
     )
     ends = [moment.replicas[leader].end for moment in moments]
     plot = Plot(
-        draw, top=96, right=640, bottom=348, begin=begin, end=end, low=moments[0].replicas[leader].stable, high=max(ends)
+        draw,
+        top=96,
+        right=640,
+        bottom=348,
+        begin=begin,
+        end=end,
+        low=moments[0].replicas[leader].stable,
+        high=max(ends),
     )
     plot.axes(zero=begin, unit="s")
     plot.steps(changes([(moment.at, moment.replicas[leader].high_watermark) for moment in moments]), kind="one-line")

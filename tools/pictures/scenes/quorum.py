@@ -119,7 +119,7 @@ def an_election() -> str:
         WIDTH,
         400,
         title="An election: first who would vote for me, then who does",
-        description="Three controllers over time; one is dead, one asks for votes in advance, then for votes, and leads.",
+        description="Three controllers: one is dead, one asks for votes in advance, then for votes, and leads.",
     )
     plot = Plot(draw, left=90, top=76, right=836, bottom=330, begin=begin, end=end, low=0, high=1)
     plot.axes(zero=killed, unit="ms", offsets=False)

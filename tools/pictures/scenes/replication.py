@@ -55,9 +55,7 @@ def in_and_out_of_sync() -> str:
     }
     with stage(latency_s=0.005, settings=settings) as shown:
         begin, leader = shown.now, shown.leader
-        slow = next(
-            each for each in shown.cluster.brokers if each is not leader and each is not shown.controller
-        )
+        slow = next(each for each in shown.cluster.brokers if each is not leader and each is not shown.controller)
         producers = [shown.producer(number) for number in range(50)]
         for at, producer in enumerate(producers[:46]):
             shown.meanwhile(producer.send(1))
@@ -106,7 +104,9 @@ def tails_are_cut() -> str:
         moments = [(shown.recording.moments[-1], "1. Everybody has the same, and it is committed")]
         shown.cut_off(first)
         _send(shown, shown.producer(1, acks=1), 3)
-        moments.append((shown.recording.moments[-1], f"2. Node {first.id} is cut off, and takes three more with acks=1"))
+        moments.append(
+            (shown.recording.moments[-1], f"2. Node {first.id} is cut off, and takes three more with acks=1")
+        )
         shown.until(lambda: shown.recording.moments[-1].leader not in (first.id, -1))
         shown.until(lambda: shown.leader.serving and _leads(shown.leader, shown))
         # Whom a client asks it chooses by chance, and the old leader knows nothing of the new one.
@@ -165,9 +165,7 @@ def _offsets_drawing(
     inside = recording.between(begin, end)
     low = min(each.high_watermark for moment in inside for each in moment.replicas.values())
     high = max(each.end for moment in inside for each in moment.replicas.values())
-    return draw, Plot(
-        draw, top=96, right=640, bottom=bottom or height - 52, begin=begin, end=end, low=low, high=high
-    )
+    return draw, Plot(draw, top=96, right=640, bottom=bottom or height - 52, begin=begin, end=end, low=low, high=high)
 
 
 def _log_ends(plot: Plot, recording: Recording, begin: float, end: float, leader: int) -> None:

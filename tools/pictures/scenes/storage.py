@@ -18,6 +18,11 @@ from tools.pictures.svg import COLOURS, Drawing
 
 WIDTH = 860
 _INDEX_ENTRY = Struct(">ii")
+_WRITES = [
+    *(("ann", "1"), ("bob", "1"), ("cat", "1"), ("ann", "2"), ("dan", "1"), ("bob", "2"), ("ann", "3"), ("cat", "2")),
+    *(("dan", ""), ("ann", "4"), ("bob", "3"), ("ann", "5"), ("cat", "3"), ("bob", "4"), ("ann", "6"), ("cat", "4")),
+]
+"""Keys and values, in the order in which they come; no value deletes its key."""
 
 
 class Batch(NamedTuple):
@@ -136,15 +141,13 @@ def compaction() -> str:
         "log.cleaner.backoff.ms": "15000",
         "log.cleaner.min.cleanable.ratio": "0.05",
     }
-    written = "ann=1 bob=1 cat=1 ann=2 dan=1 bob=2 ann=3 cat=2 dan= ann=4 bob=3 ann=5 cat=3 bob=4 ann=6 cat=4".split()
     with stage(latency_s=0.002, compacted=policy, settings=settings) as shown:
         place = shown.simulation.compacted[0]
-        for each in written:
-            key, _, value = each.partition("=")
+        for key, value in _WRITES:
             _write(shown, place, [(key.encode(), value.encode() or None)])
         machine = shown.cluster.machines[shown.client.leaders[place].node]
         before = stored(machine, place)
-        shown.until(lambda: sum(len(each.records) for each in stored(machine, place)) < len(written))
+        shown.until(lambda: sum(len(each.records) for each in stored(machine, place)) < len(_WRITES))
         shown.passes(2.0)
         after = stored(machine, place)
     draw = Drawing(
@@ -159,7 +162,7 @@ def compaction() -> str:
     for y, words, segments in ((80, "as it was written", before), (196, "after compaction", after)):
         draw.text(24, y - 12, words, kind="bold")
         left = {record.offset: record for segment in segments for record in segment.records}
-        numbers = range(len(written))
+        numbers = range(len(_WRITES))
         cells = [_cell(left.get(offset), kinds) for offset in numbers]
         row(draw, 24, y, cells, width=width)
         offsets(draw, 24, y + CELL + 12, numbers, width=width)
