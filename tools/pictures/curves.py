@@ -48,7 +48,7 @@ class Plot:
         while tick <= (self.end - zero) * scale + 1e-9:
             x = self.x(zero + tick / scale)
             draw.line(x, self.top, x, self.bottom, kind="grid")
-            draw.text(x, self.bottom + 18, f"{tick:g}", kind="soft small", anchor="middle")
+            draw.text(x, self.bottom + 18, f"{tick + 0.0:g}", kind="soft small", anchor="middle")
             tick += step
         draw.text(self.right, self.bottom + 34, f"time in {unit}", kind="soft small", anchor="end")
         draw.line(self.left, self.bottom, self.right, self.bottom, kind="axis")

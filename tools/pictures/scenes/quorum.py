@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
 from ottla.sim.cluster import CONTROLLER_PORT
 from ottla.sim.network import Fabric
@@ -14,12 +15,13 @@ from ottla.wire.messages.vote_request import VoteRequest
 from ottla.wire.messages.vote_response import VoteResponse
 from tools.pictures.curves import Plot
 from tools.pictures.lanes import Message, lane, messages, spans
-from tools.pictures.recording import Moment
+from tools.pictures.recording import Moment, Recording
 from tools.pictures.stage import stage
 from tools.pictures.svg import Drawing
 
 WIDTH = 860
 _AROUND_S = 0.06
+_ROOMY_S = 0.6
 _LENGTH = Struct(">i").unpack_from
 _KINDS = {
     "follower": "one-pale",
@@ -92,13 +94,51 @@ class Overheard:
         self.messages.append(Message(now, pipe.last_arrival, source, target, words, kind, answer))
 
 
+class Election(NamedTuple):
+    recording: Recording
+    messages: list[Message]
+    dead: int
+    old_epoch: int
+    killed: float
+    begin: float
+    """Somebody asks for votes."""
+    end: float
+    """Both who live know the leader."""
+
+    @property
+    def rounds(self) -> int:
+        """In so many epochs somebody was a candidate."""
+        voters = [
+            voter for moment in self.recording.moments if moment.at > self.killed for voter in moment.voters.values()
+        ]
+        return len({voter.epoch for voter in voters if voter.role == "candidate"})
+
+
 def an_election() -> str:
+    """The first that is decided at once."""
+    return _draw(
+        next(each for each in map(_elect, range(3, 30)) if each.rounds == 1),
+        title="An election: first who would vote for me, then who does",
+        description="Three controllers: one is dead, one asks for votes in advance, then for votes, and leads.",
+    )
+
+
+def a_split_vote() -> str:
+    """The first in which two ask at the same time, and each has voted for itself."""
+    return _draw(
+        next(each for each in map(_elect, range(2, 60)) if each.rounds == 2),
+        title="A split vote: two ask at once, nobody wins, and chance decides who is first the next time",
+        description="Three controllers: one is dead, and the others ask for votes at the same time, twice.",
+    )
+
+
+def _elect(seed: int) -> Election:
     settings = {
         "controller.quorum.fetch.timeout.ms": "1000",
         "controller.quorum.election.timeout.ms": "600",
         "controller.quorum.request.timeout.ms": "1000",
     }
-    with stage(seed=2, latency_s=0.02, settings=settings) as shown:
+    with stage(seed=seed, latency_s=0.02, settings=settings) as shown:
         overheard = Overheard(shown.simulation.fabric)
         shown.passes(1.0)
         dead, killed = shown.controller, shown.now
@@ -113,35 +153,42 @@ def an_election() -> str:
         shown.until(lambda: settled(shown.recording.moments[-1]))
         shown.passes(0.5)
         recording = shown.recording
-    asks = recording.when(lambda moment: any(each.role == "prospective" for each in moment.voters.values()), killed)
-    begin, end = asks - _AROUND_S, recording.when(settled, killed) + _AROUND_S
-    draw = Drawing(
-        WIDTH,
-        400,
-        title="An election: first who would vote for me, then who does",
-        description="Three controllers: one is dead, one asks for votes in advance, then for votes, and leads.",
+    return Election(
+        recording,
+        overheard.messages,
+        dead.id,
+        before,
+        killed,
+        recording.when(lambda moment: any(each.role == "prospective" for each in moment.voters.values()), killed),
+        recording.when(settled, killed),
     )
+
+
+def _draw(seen: Election, *, title: str, description: str) -> str:
+    begin, end = seen.begin - _AROUND_S, seen.end + _AROUND_S
+    draw = Drawing(WIDTH, 400, title=title, description=description)
     plot = Plot(draw, left=90, top=76, right=836, bottom=330, begin=begin, end=end, low=0, high=1)
-    plot.axes(zero=killed, unit="ms", offsets=False)
-    draw.text(90, 58, f"Node {dead.id}, which led epoch {before}, was killed at 0 ms.", kind="soft small")
+    plot.axes(zero=seen.killed, unit="ms", offsets=False)
+    draw.text(90, 58, f"Node {seen.dead}, which led epoch {seen.old_epoch}, was killed at 0 ms.", kind="soft small")
     # The dead one below: nothing is said to it that it hears.
-    order = [*sorted(node for node in recording.at(killed).voters if node != dead.id), dead.id]
+    order = [*sorted(node for node in seen.recording.at(seen.killed).voters if node != seen.dead), seen.dead]
     places = {node: 84 + 104 * at for at, node in enumerate(order)}
     for node, y in places.items():
-        states = [
-            (moment.at, _state(moment, node)) for moment in recording.between(begin, end) if node in moment.voters
-        ]
+        states = [(moment.at, _state(moment, node)) for moment in seen.recording.between(begin, end)]
         lane(draw, plot, y, f"node {node}", spans(states, end))
     heard = [
-        each
-        for each in overheard.messages
-        if begin <= each.sent <= end and each.arrives <= end and dead.id not in (each.source, each.target)
+        # In a longer time there is less room: what is said is told by its colour alone.
+        each if end - begin < _ROOMY_S else each._replace(words=each.words if each.answer else "")
+        for each in seen.messages
+        if begin <= each.sent <= end and each.arrives <= end and seen.dead not in (each.source, each.target)
     ]
     messages(draw, plot, places, heard)
-    for at, (words, kind) in enumerate((("vote in advance", "two"), ("vote", "four"), ("news of the leader", "three"))):
-        draw.line(90 + 170 * at, 382, 116 + 170 * at, 382, kind=f"arrow {kind}-line")
-        draw.text(124 + 170 * at, 386, words, kind="small")
-    draw.text(600, 386, "dashed: the answer", kind="soft small")
+    for at, (words, kind) in enumerate(
+        (("would you vote for me?", "two"), ("vote for me", "four"), ("I lead", "three"))
+    ):
+        draw.line(90 + 190 * at, 382, 116 + 190 * at, 382, kind=f"arrow {kind}-line")
+        draw.text(124 + 190 * at, 386, words, kind="small")
+    draw.text(660, 386, "dashed: the answer", kind="soft small")
     return draw.render()
 
 

@@ -36,7 +36,8 @@ def records_are_committed() -> str:
         plot.axes(zero=begin, unit="ms")
         _log_ends(plot, shown.recording, begin - 0.03, end, leader)
         for at, send in enumerate(sends):
-            plot.moment(send.invoked, f"{len(send.values)} records sent", row=at % 2)
+            size = len(send.values)
+            plot.moment(send.invoked, f"{size} record{'s' if size > 1 else ''} sent", row=at % 2)
             assert send.completed is not None
             assert send.offset is not None
             draw.dot(plot.x(send.completed), plot.y(send.offset + len(send.values)), kind="alarm")

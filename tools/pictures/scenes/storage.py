@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from struct import Struct
 from typing import NamedTuple
 
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, Record, batches, iterate
+from ottla.sim import view
 from ottla.sim.cluster import Machine
 from ottla.sim.producing import produce
 from ottla.sim.view import DATA
@@ -17,7 +17,6 @@ from tools.pictures.stage import Stage, stage
 from tools.pictures.svg import COLOURS, Drawing
 
 WIDTH = 860
-_INDEX_ENTRY = Struct(">ii")
 _WRITES = [
     *(("ann", "1"), ("bob", "1"), ("cat", "1"), ("ann", "2"), ("dan", "1"), ("bob", "2"), ("ann", "3"), ("cat", "2")),
     *(("dan", ""), ("ann", "4"), ("bob", "3"), ("ann", "5"), ("cat", "3"), ("bob", "4"), ("ann", "6"), ("cat", "4")),
@@ -37,7 +36,7 @@ class StoredSegment(NamedTuple):
     batches: list[Batch]
     records: list[Record]
     index: list[tuple[int, int]]
-    """(offset, position) of each entry of its `.index`; of the segment that is being written there is no file yet."""
+    """(offset, position) of each entry of its index."""
 
     @property
     def size(self) -> int:
@@ -45,7 +44,12 @@ class StoredSegment(NamedTuple):
 
 
 def stored(machine: Machine, place: TopicPartition) -> list[StoredSegment]:
-    """The segments in a partition's directory, read from the files."""
+    """The segments in a partition's directory: batches and records from the files, indexes as the node has them, since
+    it writes those later."""
+    hosted = view.hosted(machine, place)
+    assert hosted is not None
+    kept = hosted.log._segments
+    indexes = {segment.base_offset: segment.offset_index(kept.cache) for segment in kept}
     directory = f"{DATA}/{place.topic}-{place.partition}/"
     contents = {
         path.removeprefix(directory): bytes(node.content)
@@ -60,10 +64,8 @@ def stored(machine: Machine, place: TopicPartition) -> list[StoredSegment]:
             segment.batches.append(Batch(header.base_offset, header.last_offset + 1, position, len(data)))
             segment.records.extend(iterate(data))
             position += len(data)
-        index = contents.get(name.replace(".log", ".index"), b"")
-        for relative, at in _INDEX_ENTRY.iter_unpack(index[: len(index) // 8 * 8]):
-            if at or relative:
-                segment.index.append((base + relative, at))
+        for relative, at in zip(indexes[base].relative_offsets, indexes[base].positions, strict=True):
+            segment.index.append((base + relative, at))
         found.append(segment)
     return found
 
@@ -132,7 +134,7 @@ def compaction() -> str:
     """A compacted topic as it was written, and after the cleaner has been over it."""
     policy = {
         "cleanup.policy": "compact",
-        "internal.segment.bytes": "600",
+        "internal.segment.bytes": "320",
         "min.insync.replicas": "2",
         "delete.retention.ms": "3600000",
     }
