@@ -180,6 +180,18 @@ class Services:
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
 
+    def spawn_vital(self, work: Coroutine[object, object, None]) -> None:
+        """The same for what must not end unheard of: without it the node would look alive, and stand still."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:
+                self.stop_node(error)
+                raise
+
+        self.spawn(guarded())
+
     def on_config(self) -> None:
         """Obey `config`, which is new or has changed, where it is not asked each time."""
         config = self.config
