@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.gateway.registry.refusals import Refusal
+from ottla.gateway.http import Refusal
 from ottla.gateway.rest.api import Start, parse_positions, parse_start, refusal_of
 from ottla.gateway.rest.cluster import BATCH_BYTES, EARLIEST, LATEST, _portions
 from ottla.gateway.rest.openapi import OPERATIONS, document, page
