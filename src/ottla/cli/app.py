@@ -340,6 +340,13 @@ def pipeline_mirror(
 def pipeline_redrive(
     topic: Annotated[str, typer.Argument(metavar="DEAD_LETTER_TOPIC", help="The topic with the dead letters.")],
     to: Annotated[str | None, typer.Option(metavar="TOPIC", help="Send all of them here.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Only those: SQL on topic, partition, offset, error, schema_id, key, value, headers.",
+        ),
+    ] = None,
     bootstrap: Bootstrap = ADDRESS,
     name: Name = None,
     home: Root = HOME,
@@ -347,7 +354,7 @@ def pipeline_redrive(
     """Send dead letters back to the topics that they came from: each once, also if it is run again."""
     from ottla.cli.pipeline import run_redrive
 
-    run_redrive(topic=topic, to=to, bootstrap=bootstrap, name=name, root=home)
+    run_redrive(topic=topic, to=to, where=where, bootstrap=bootstrap, name=name, root=home)
 
 
 @pipeline.command("status")

@@ -94,11 +94,13 @@ def run_mirror(
     run(made, root=root, once=once, interval_s=interval_s)
 
 
-def run_redrive(*, topic: str, to: str | None, bootstrap: str, name: str | None, root: Path) -> None:
+def run_redrive(
+    *, topic: str, to: str | None, where: str | None, bootstrap: str, name: str | None, root: Path
+) -> None:
     need_spark()
     from ottla.spark.pipelines.redrive import redrive
 
-    made = redrive(bootstrap=bootstrap, dead_letter_topic=topic, to=to, name=name)
+    made = redrive(bootstrap=bootstrap, dead_letter_topic=topic, to=to, where=where, name=name)
     run(made, root=root, once=True, interval_s=0.0)
 
 
