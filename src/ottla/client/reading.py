@@ -23,7 +23,7 @@ WAIT_MS = 500
 def fetch(
     client: BlockingClient, topic: str, partition: int, offset: int, *, bytes_max: int, committed: bool
 ) -> PartitionData:
-    """What the leader has from `offset` on, asked once. Raises `KafkaError`, after which the leader is looked for anew."""
+    """What the leader has from `offset` on, asked once. Raises `KafkaError`; then the leader is looked for anew."""
     from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
     from ottla.wire.messages.fetch_response import FetchResponse
 
