@@ -65,6 +65,8 @@ class Inspection:
             moved = self.metadata.after_step(machine) or moved
             if self._coordinated:
                 check_silence(machine)
+                self.groups.watch(machine)
+                self.transactions.watch(machine)
         if moved and self.metadata.moved:
             for place, before, after in self.metadata.moved:
                 ledger = self._ledger_of(place)
@@ -116,6 +118,8 @@ class Inspection:
             "transactions committed": ended(Outcome.OK),
             "transactions aborted": ended(Outcome.FAILED),
             "transactions left open": ended(Outcome.INFO),
+            "transactions by version 1": history.by_version_1 + self._kept.by_version_1,
+            "producer ids used up": self.transactions.rotations,
             "acknowledged": sum(1 for send in sends if send.outcome is Outcome.OK),
             "polls": len(history.polls),
             "polls of followers": history.follower_polls,
@@ -131,6 +135,7 @@ class Inspection:
             "offsets looked at while staged": self.groups.looks.while_staged,
             "static members replaced": self.groups.replaced,
             "assignments": self.groups.assignments,
+            "coordinators loaded": self.groups.generations.loads + self.transactions.loads,
             "values transformed": sum(len(each.sources) for each in transactions),
             "segments compacted": self.compaction.cleaned,
             "records compacted away": self.compaction.removed,
