@@ -61,6 +61,12 @@ def test_the_epoch_of_a_member_does_not_fall(log: Log) -> None:
         log.write(member("m1", 3, 0))
 
 
+def test_a_group_that_was_deleted_counts_from_the_beginning(log: Log) -> None:
+    log.write(joined("m1"), member("m1", 4, 0))
+    log.write(*records.no_group("g", ["m1"], []))
+    log.write(joined("m1"), member("m1", 2, 0))
+
+
 def test_a_member_in_the_epoch_of_its_target_has_nothing_else(log: Log) -> None:
     log.write(records.target("g", "m1", {TOPIC: (0,)}), records.target_epoch("g", 2, 0))
     with pytest.raises(Violation, match="C3"):

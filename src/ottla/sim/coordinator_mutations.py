@@ -155,7 +155,7 @@ COORDINATOR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="last-epoch-for-a-client",
         what="a client is given the last epoch, by which its coordinator could have fenced it",
-        breaks=("D18", "D17"),
+        breaks=("D18", "D17", "D19"),
         apply=_last_epoch_for_a_client,
         with_groups=True,
     ),

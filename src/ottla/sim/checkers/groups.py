@@ -31,6 +31,7 @@ from ottla.wire.messages.consumer_group_current_member_assignment_key import Con
 from ottla.wire.messages.consumer_group_current_member_assignment_value import (
     ConsumerGroupCurrentMemberAssignmentValue,
 )
+from ottla.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
 from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 from ottla.wire.messages.group_metadata_value import GroupMetadataValue
 
@@ -158,6 +159,9 @@ class GroupChecker:
             assert isinstance(key, ConsumerGroupCurrentMemberAssignmentKey)
             partitions = frozenset(partition for topic in value.assigned_partitions for partition in topic.partitions)
             self._note(key.group_id, key.member_id, value.member_epoch, partitions)
+        if isinstance(key, ConsumerGroupMetadataKey) and value is None:
+            # Nobody was left; a group of that name counts from the beginning again.
+            self._epochs = {who: epoch for who, epoch in self._epochs.items() if who[0] != key.group_id}
         if not isinstance(key, GroupMetadataKey):
             group_id = getattr(key, "group_id", "")
             assert isinstance(group_id, str)
