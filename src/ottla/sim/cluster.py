@@ -287,7 +287,7 @@ class Cluster:
         )
         self.machines: dict[int, Machine] = {}
         for plan in plans:
-            config = NodeConfig({**settings, **_properties(plan, bootstrap)})
+            config = NodeConfig({"log.dirs": DATA, **settings, **_properties(plan, bootstrap)})
             self.machines[plan.node_id] = Machine(self, plan, config, Random(f"{seed}/machine/{plan.node_id}"))
         for machine in self.machines.values():
             self.format(machine)
@@ -363,7 +363,6 @@ def _properties(plan: MachinePlan, bootstrap: str) -> dict[str, str]:
         "listeners": ",".join(listeners),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": bootstrap,
-        "log.dirs": DATA,
     }
     if plan.rack is not None:
         properties["broker.rack"] = plan.rack
