@@ -92,8 +92,7 @@ class Inspection:
                 while history.corrupt:
                     self.replicas.check_corrupt(*history.corrupt.pop())
             if self.fleeting is not None:
-                self.fleeting.after_step()
-                for found in self.fleeting.corrupt():
+                for found in self.fleeting.after_step():
                     self.replicas.check_corrupt(*found)
 
     def at_end(self) -> None:
