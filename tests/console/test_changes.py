@@ -139,7 +139,7 @@ def test_transactions_are_ended(browser: Browser, guarded: Stage) -> None:
         page.get_by_role("button", name="Abort the transaction of payments").click()
         expect(page.locator(".dialog")).to_contain_text("its producer is turned away from then on")
         confirm(page, "Abort it")
-        expect(page.locator("tr[data-key=payments]")).to_contain_text("aborted")
+        expect(page.locator("tr[data-key=payments]")).to_contain_text("empty")
         assert describe_transaction(client, "payments").partitions == ()
         page.get_by_label("Not written to for, in minutes").fill("0")
         page.get_by_role("button", name="Look").click()
