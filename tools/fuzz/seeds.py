@@ -101,8 +101,8 @@ def _made(target: str) -> Iterator[bytes]:
     elif target == "login_config":
         yield b'org.x.PlainLoginModule required username="a" password="b\\"c" user_ada=\'x\' n=1; // no'
     elif target == "token_answer":
-        claims = b64encode(b'{"exp":9999999999}').rstrip(b"=").decode()
-        yield json.dumps({"access_token": f"e.{claims}.s", "id_token": "x", "expires_in": 300}).encode()
+        lasting = b64encode(b'{"exp":9999999999}').rstrip(b"=").decode()
+        yield json.dumps({"access_token": f"e.{lasting}.s", "id_token": "x", "expires_in": 300}).encode()
     elif target == "conversation":
         for api, _, body in _golden("response"):
             if api == API_VERSIONS:

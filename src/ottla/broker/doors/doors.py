@@ -83,11 +83,11 @@ class Doors:
                 )
         for jwks in self._jwks.values():
             await jwks.start()
-        for listener, mechanism_key in self._logins(config):
+        for name, mechanism_key in self._logins(config):
             if config.get_text(mechanism_key) == OAUTHBEARER:
                 from ottla.broker.doors.mechanisms import token_source_of
 
-                source = self._tokens[listener] = token_source_of(config, listener, self._services)
+                source = self._tokens[name] = token_source_of(config, name, self._services)
                 await source.start()
         if self._servers:
             self._services.timers.every(RELOAD_MS, self._look_for_changes)
