@@ -75,6 +75,7 @@ class Held:
 def loading(internal: str, directory: Path) -> Iterator[Held]:
     """A node in its second life. In its first a group has committed 5, and a transactional id was taken."""
     opened = threading.Event()
+
     async def held_back(runtime: Any, served: Any) -> None:
         if runtime.topic == internal:
             await asyncio.to_thread(opened.wait, PATIENCE_S)
