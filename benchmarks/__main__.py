@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -45,7 +46,19 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def chosen(options: argparse.Namespace) -> list[Case]:
-    return series.chosen([case for case in all_cases() if case.quick or not options.quick], options.only)
+    cases = series.chosen([case for case in all_cases() if case.quick or not options.quick], options.only)
+    return [without_compiler(case) for case in cases] if options.pure else cases
+
+
+def without_compiler(case: Case) -> Case:
+    """The same, with the bar for those who have no compiled functions: no throughput below Apache Kafka's."""
+    metrics = tuple(
+        replace(metric, bar=1.0)
+        if metric.bar is not None and metric.better == "more" and not metric.of_itself
+        else metric
+        for metric in case.metrics
+    )
+    return replace(case, metrics=metrics)
 
 
 def make_sides(options: argparse.Namespace, tools: KafkaTools, scratch: Path) -> tuple[Side, Side]:

@@ -9,6 +9,7 @@ case.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -78,7 +79,9 @@ def produce(side: Side, topic: str, **options: float) -> tuple[dict[str, float],
 
 
 def fill(side: Side, topic: str, *, partitions: int = 1, max_bytes: float = FILL_BYTES) -> None:
+    """Something to read, and nothing left to write back to the disk while it is read."""
     produce(side, topic, partitions=partitions, max_bytes=max_bytes, seconds=60, **LARGE_BATCHES.options())
+    os.sync()
 
 
 def fetch(side: Side, topic: str, **options: float) -> tuple[dict[str, float], Sample]:

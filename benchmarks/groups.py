@@ -288,6 +288,7 @@ def all_cases() -> list[Case]:
             measure=_classic_rebalance,
             partitions=PARTITIONS,
             group="rebalance",
+            times=5,
         ),
         Case(
             title=f"rebalance of {MEMBERS} members × {PARTITIONS:,} partitions, consumer protocol",

@@ -18,7 +18,7 @@ from tests.oracle.apache_kafka import BROKER_HEAP, KAFKA_VERSION
 
 from . import cases, servers
 from .load import Batches
-from .runner import DISTURBING_CPUS, Result, Row
+from .runner import DISTURBING_CPUS, PATIENCE, Result, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +129,13 @@ def facts(setting: Setting) -> list[str]:
         f"{Batches.filling(16384, 100).records}. Nothing is compressed. MB are 10⁶ bytes of record values "
         "(fetch: of batches).",
         "Fetches ask for 1 MiB a partition within an incremental fetch session, one request in flight, and read "
-        f"{cases.FILL_BYTES / 1e6:.0f} MB again and again; cold ones read it once after all its pages left the page "
-        "cache (checked with mincore; what a hypervisor caches is out of reach).",
+        f"{cases.FILL_BYTES / 1e6:.0f} MB, which the disk has already, again and again; cold ones read it once "
+        "after all its pages left the page cache (checked with mincore; what a hypervisor caches is out of reach).",
         "Latency counts from the moment a request was due (no coordinated omission).",
         f"Medians of {setting.repetitions} (of the lines that spread most, three times as many), the sides taking "
-        "turns; both warmed up with the same mix. `of pairs` is the range of the ratios of neighbouring runs: "
-        "where the median missed the bar and one of them did not, the verdict says so. "
+        "turns; both warmed up with the same mix. `of pairs` is the range of the ratios of neighbouring runs. A line "
+        f"whose pairs lie on both sides of its bar is measured {PATIENCE} times as often; where the median missed the "
+        "bar and one of them did not, the verdict says so. "
         "CPU-seconds are the server's, user and system, from `/proc`. Memory is PSS. Kafka's start leaves out the "
         "time to format its directory, Ottla's includes it; Ottla's bytecode is compiled beforehand, as pip does for "
         "what it installs.",

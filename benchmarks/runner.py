@@ -20,6 +20,9 @@ from .load import Batches, LoadFailed
 from .servers import Side
 
 DISTURBING_CPUS = 0.25
+PATIENCE = 3
+"""How many times as often a line is measured when its pairs do not agree on the bar."""
+
 _FAILURES = (LoadFailed, OttlaFailed, OracleTimeout, OracleUnavailable, ToolFailed, KafkaException, TimeoutError)
 
 
@@ -89,6 +92,11 @@ class Row:
         """Did a single pair of runs reach the bar that the medians missed?"""
         return self.verdict == "missed" and any(self._reaches(ratio) for ratio in self.ratios)
 
+    @property
+    def undecided(self) -> bool:
+        """Did some pairs reach the bar, and others not?"""
+        return self.metric.bar is not None and len({self._reaches(ratio) for ratio in self.ratios}) == 2
+
     def _reaches(self, ratio: float) -> bool:
         assert self.metric.bar is not None
         return ratio >= self.metric.bar if self.metric.better == "more" else ratio <= self.metric.bar
@@ -126,7 +134,10 @@ def warm_up(sides: Sequence[Side], rounds: int, tick: Callable[[], None]) -> Non
 
 
 def run_case(case: Case, sides: Sequence[Side], repetitions: int, name: str, tick: Callable[[], None]) -> Result:
-    """Measure a case `repetitions` times, or a multiple, on each side, alternately; who goes first takes turns."""
+    """Measure a case `repetitions` times, or a multiple, on each side, alternately; who goes first takes turns.
+
+    A case whose pairs of runs do not agree on a bar, whatever their median says, is measured more often.
+    """
     result = Result(case=case)
     others = Others(sides)
     try:
@@ -136,11 +147,15 @@ def run_case(case: Case, sides: Sequence[Side], repetitions: int, name: str, tic
                     stack.enter_context(side.topic(name, case.partitions))
                 if case.prepare is not None:
                     case.prepare(side, name)
-            for repetition in range(repetitions * case.times):
+            least = repetitions * case.times
+            for repetition in range(PATIENCE * least):
+                if repetition == least and not any(row.undecided for row in result.rows()):
+                    break
                 order = (0, 1) if repetition % 2 == 0 else (1, 0)
                 for index in order:
                     result.samples[index].append(case.measure(sides[index], name))
-                    tick()
+                    if repetition < least:
+                        tick()
     except _FAILURES as failure:
         result.failure = str(failure).strip() or type(failure).__name__
         for side in sides:

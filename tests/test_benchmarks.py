@@ -8,8 +8,9 @@ from typing import Literal
 import pytest
 
 from benchmarks import load, report
+from benchmarks.__main__ import without_compiler
 from benchmarks.cases import Case, Metric, Sample
-from benchmarks.runner import Result
+from benchmarks.runner import PATIENCE, Result, run_case
 from benchmarks.series import Command
 from benchmarks.servers import Side
 
@@ -49,6 +50,54 @@ def test_the_medians_decide(given: Result, verdict: str, told: str) -> None:
     (row,) = given.rows()
     assert row.verdict == verdict
     assert report.cells(row)[6] == told
+
+
+@pytest.mark.parametrize(
+    ("ratios", "times"),
+    [
+        ([2.1, 2.2, 2.3], 3),
+        ([1.7, 1.8, 1.9], 3),
+        ([2.1, 1.9, 2.1], 3 * PATIENCE),
+        ([1.9, 1.9, 2.1], 3 * PATIENCE),
+    ],
+)
+def test_a_line_whose_pairs_do_not_agree_is_measured_more_often(ratios: list[float], times: int) -> None:
+    ours, kafkas = FakeSide(), FakeSide()
+
+    def measure(side: Side, topic: str) -> Sample:
+        side.measured += 1  # type: ignore[attr-defined]
+        if side is kafkas:
+            return Sample(values=(1.0,))
+        return Sample(values=(ratios[(ours.measured - 1) % len(ratios)],))
+
+    case = Case(title="a line", metrics=(Metric(unit="MB/s", bar=2.0),), measure=measure, partitions=0)
+    measured = run_case(case, (ours, kafkas), 3, "bench-0", lambda: None)
+    assert not measured.failure
+    assert (ours.measured, kafkas.measured) == (times, times)
+
+
+class FakeSide(Side):
+    """A side that is no server."""
+
+    def __init__(self) -> None:
+        self.measured = 0
+
+    def cpu_seconds(self) -> float:
+        return 0.0
+
+
+def test_without_compiled_functions_only_throughput_has_another_bar() -> None:
+    case = Case(
+        title="a line",
+        metrics=(
+            Metric(unit="MB/s", bar=2.0),
+            Metric(unit="ms", better="less", bar=0.6),
+            Metric(unit="of its own", bar=0.7, of_itself=True),
+            Metric(unit="req/s"),
+        ),
+        measure=never_measured,
+    )
+    assert [metric.bar for metric in without_compiler(case).metrics] == [1.0, 0.6, 0.7, None]
 
 
 @pytest.mark.parametrize(

@@ -298,9 +298,9 @@ def _run(data: bytes | bytearray, model: int, first: int, index: int, limit: int
     # Timestamp deltas: as many bytes as the model's, the lowest bit (the sign) clear.
     begin, stop = first + shape.timestamp_at, stride * (run - 1) + 1
     lower = data[begin : begin + stop : stride]
-    upper = data[begin + 1 : begin + 1 + stop : stride]
     run -= len(lower.lstrip(_EVEN_BYTES))
     wide = shape.offset_at - shape.timestamp_at == 2
+    upper = data[begin + 1 : begin + 1 + stop : stride] if wide else b""
     if wide:
         run = min(run, len(lower) - len(lower.lstrip(_HIGH_BYTES)), len(upper) - len(upper.lstrip(_LOW_BYTES)))
     else:
@@ -310,13 +310,23 @@ def _run(data: bytes | bytearray, model: int, first: int, index: int, limit: int
     end = first + run * stride
     if not wide:
         deltas = lower[:run]
-        peak = max(deltas)
-        return _Stretch(run, end, min(deltas) >> 1, peak >> 1, index + 1 + deltas.index(peak))
+        found = _distinct(deltas)
+        peak = max(found)
+        return _Stretch(run, end, min(found) >> 1, peak >> 1, index + 1 + deltas.index(peak))
     # With every first byte's highest bit set, two bytes compare as the numbers that they hold.
     pairs = _pairs(lower[:run], upper[:run])
     lowest, highest = min(pairs), max(pairs)
     numbers = _tables().numbers
     return _Stretch(run, end, numbers[lowest], numbers[highest], index + 1 + pairs.index(highest))
+
+
+def _distinct(column: bytes | bytearray) -> list[int]:
+    """The bytes that occur in `column`: a batch's times are few, and to look at each record's costs more than this."""
+    found = []
+    while column:
+        found.append(column[0])
+        column = column.translate(None, bytes(column[:1]))
+    return found
 
 
 def _header_lengths(data: bytes | bytearray, model: int, at: int) -> list[int]:
