@@ -57,7 +57,10 @@ VALUE = pa.array(["a", "b"])
 def test_rows_know_their_topics_and_partitions() -> None:
     topics = pa.array(["one", "two"])
     rows = Rows.of(batch(value=VALUE, topic=topics, partition=pa.array([None, 3], pa.int32())), None)
-    assert {topic: chosen.tolist() for topic, chosen in rows.by_topic() if chosen is not None} == {"one": [0], "two": [1]}
+    assert {topic: chosen.tolist() for topic, chosen in rows.by_topic() if chosen is not None} == {
+        "one": [0],
+        "two": [1],
+    }
     assert rows.partitions is not None
     assert rows.partitions.tolist() == [-1, 3]
     assert list(Rows.of(batch(value=VALUE, topic=topics), "all").by_topic()) == [("all", None)]

@@ -94,9 +94,7 @@ def run_mirror(
     run(made, root=root, once=once, interval_s=interval_s)
 
 
-def run_redrive(
-    *, topic: str, to: str | None, where: str | None, bootstrap: str, name: str | None, root: Path
-) -> None:
+def run_redrive(*, topic: str, to: str | None, where: str | None, bootstrap: str, name: str | None, root: Path) -> None:
     need_spark()
     from ottla.spark.pipelines.redrive import redrive
 

@@ -166,9 +166,7 @@ class _Staging:
                 for packed in batches_of(rows.columns, members, self._options.batch_bytes):
                     self._producer.add(place, packed)
 
-    def _partitions(
-        self, topic: str, rows: Rows, chosen: NDArray[np.int64] | None
-    ) -> tuple[NDArray[np.int64], int]:
+    def _partitions(self, topic: str, rows: Rows, chosen: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], int]:
         """Where each of the chosen rows goes, and how many partitions there are."""
         import numpy as np
 
