@@ -33,6 +33,11 @@ def read(bootstrap: str, count: int) -> list[str]:
     return found
 
 
+def text(record: ottla.testing.Record) -> str:
+    assert record.value is not None
+    return record.value.decode()
+
+
 def main() -> None:
     with ottla.testing.node() as brno:
         with ottla.testing.node() as prague, tempfile.TemporaryDirectory() as directory:
@@ -42,7 +47,7 @@ def main() -> None:
             print("Prague bills", ", ".join(read(prague.bootstrap, 4)))
             made = mirror(MirrorEnd(prague.bootstrap), MirrorEnd(brno.bootstrap), topics="orders", groups="billing")
             run_pipeline(made, Home(Path(directory) / made.name), once=True, interval_s=0.0, tell=lambda status: None)
-        print("Prague is gone. Brno has", ", ".join(record.value.decode() for record in brno.records("orders")))
+        print("Prague is gone. Brno has", ", ".join(map(text, brno.records("orders"))))
         print("Brno bills", ", ".join(read(brno.bootstrap, 2)))
 
 

@@ -40,7 +40,8 @@ def create_topics(services: list[str]) -> None:
         NewTopic(f"logs.{name}", num_partitions=1, config={"retention.ms": str(DAY_MS), "compression.type": "zstd"})
         for name in services
     ]
-    for created in AdminClient({"bootstrap.servers": BOOTSTRAP}).create_topics(topics).values():
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    for created in admin.create_topics(topics).values():
         created.result(30)
 
 

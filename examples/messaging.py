@@ -62,7 +62,8 @@ def wait_until_done(workers: list[Worker], count: int) -> None:
 
 
 def main() -> None:
-    AdminClient({"bootstrap.servers": BOOTSTRAP}).create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
     workers = [Worker(f"worker {number}", "workers") for number in (1, 2)]
     auditor = Worker("auditor", "audit")
     for each in (*workers, auditor):

@@ -49,8 +49,8 @@ def orders() -> Iterator[Order]:
 
 
 def send(topic: str, partition_of: Callable[[Order], int]) -> None:
-    created = AdminClient({"bootstrap.servers": BOOTSTRAP}).create_topics([NewTopic(topic, PARTITIONS)])
-    created[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
     producer = Producer({"bootstrap.servers": BOOTSTRAP, "partitioner": "murmur2_random"})
     for order in orders():
         value = f"{order.number}{'!' if order.urgent else ''}"

@@ -68,7 +68,8 @@ def process(count: int, *, break_at: int | None = None) -> None:
 
 def main() -> None:
     topics = [NewTopic(PAYMENTS, 1), NewTopic(BALANCES, 1, config={"cleanup.policy": "compact"})]
-    for created in AdminClient({"bootstrap.servers": BOOTSTRAP}).create_topics(topics).values():
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    for created in admin.create_topics(topics).values():
         created.result(30)
     payments = [("ann", 10), ("bob", 5), ("ann", 20), ("cleo", 7), ("bob", 1), ("ann", -4)]
     producer = Producer({"bootstrap.servers": BOOTSTRAP})

@@ -65,7 +65,8 @@ def admin(ports: dict[str, int]) -> Iterator[BlockingClient]:
 
 @pytest.fixture
 def topic(node: Client) -> Topic:
-    return node.another().create_topic(f"topic-{next(_names)}")
+    with node.another() as other:
+        return other.create_topic(f"topic-{next(_names)}")
 
 
 def introduce(node: Client, principal: str = "User:ann", host: str = "10.1.2.3") -> ErrorCode:

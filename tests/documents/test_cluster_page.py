@@ -50,7 +50,7 @@ def nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
     yield made
     for process in made:
         if process.is_running:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGKILL)
     for process in made:
         if process.is_running:
             process.wait()

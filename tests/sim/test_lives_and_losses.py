@@ -146,8 +146,10 @@ def test_a_value_of_another_topic_is_noticed() -> None:
         )
         one.history.sends.append(Send(client="d0", place=PLACE, values=(b"a",), acks=-1, idempotent=False, invoked=0.0))
         one.history.polls.append(poll)
-        fleeting.after_step()
+        fleeting._news = {TOPIC_ID: one}
+        assert fleeting.after_step() == []
         other.history.polls.append(poll)
+        fleeting._news = {ZERO_UUID: other}
         with pytest.raises(Violation, match="A27"):
             fleeting.after_step()
 

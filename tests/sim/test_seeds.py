@@ -111,7 +111,7 @@ def test_torn_writes_are_counted_where_something_was_torn(monkeypatch: pytest.Mo
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["silent return", "metadata damage"])
 def test_what_takes_several_steps_happens_and_costs_nothing(kind: str) -> None:
-    result = run_seed(3, nodes=3, seconds=40, kinds=(kind,))
+    result = run_seed(3, nodes=5, seconds=30, kinds=(kind,))
     assert result.failure is None, result.failure
     assert result.faults[kind] > 0
 

@@ -22,7 +22,7 @@ from ottla.coordinator.consumer.regex import compile_regex
 from ottla.coordinator.offsets import codec as offset_codec
 from ottla.coordinator.stored import GROUP_KINDS, TRANSACTION_KINDS
 from ottla.errors import KafkaError, Malformed, StartupError
-from ottla.gateway.registry.refusals import Refusal
+from ottla.gateway.http import Refusal
 from ottla.gateway.rest.records import documents, parse_record
 from ottla.log import checkpoints, snapshots, txn_index
 from ottla.log.offset_index import OffsetIndex

@@ -338,8 +338,8 @@ class LogManager:
     # Logs come and go.
 
     def place(self, partition: TopicPartition) -> str:
-        """Where a new log would go: to the online directory that holds the fewest and is not cordoned, unless an earlier
-        wish (`preferred`) names one."""
+        """Where a new log would go: to the online directory that holds the fewest and is not cordoned, unless an
+        earlier wish (`preferred`) names one."""
         preferred = self.preferred.pop(partition, None)
         if preferred is not None and not self.directories[preferred].offline:
             return preferred

@@ -1,6 +1,6 @@
 """What a process does with memory that it has freed: for those that move megabytes from buffer to buffer, as Spark's
-tasks do. To the C library a large buffer is a stranger, for which it asks the system and which it gives back at once; each
-time the system hands out zeroed pages one by one, which costs more than the copies that are made into them.
+tasks do. The C library asks the system for every large buffer and gives it back at once; each time the system hands out
+zeroed pages one by one, which costs more than the copies that are made into them.
 """
 
 from __future__ import annotations

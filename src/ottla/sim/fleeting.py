@@ -49,6 +49,8 @@ class Fleeting:
         self._lives: dict[Uuid, _Life] = {}
         self._written: dict[bytes, Uuid] = {}
         """Every value, and the topic that it was written to."""
+        self._news: dict[Uuid, _Life] = {}
+        """Those of which clients have heard something since the last look."""
         self.stopped = False
         self.changing = False
         """Is somebody deleting it, or creating it again?"""
@@ -94,6 +96,7 @@ class Fleeting:
             batch = fill(BatchBuilder(), client, values, keys=False)
             code, send.offset = await produce(client, PLACE, batch, purpose="write", acks=-1, timeout_s=2.0)
             send.completed = client.now
+            self._news[life.topic_id] = life
             if code == 0:
                 send.outcome = Outcome.OK
                 continue
@@ -107,7 +110,11 @@ class Fleeting:
         client = self.reader
         while not self.stopped:
             leader = client.leaders.get(PLACE)
-            if leader is None or not await self._life(leader.topic_id).consumer.poll(leader.node, [PLACE]):
+            life = None if leader is None else self._life(leader.topic_id)
+            ok = leader is not None and life is not None and await life.consumer.poll(leader.node, [PLACE])
+            if life is not None:
+                self._news[life.topic_id] = life
+            if not ok:
                 await client.sleep(0.2 * (0.5 + client.random.random()))
                 await client.refresh([FLEETING_TOPIC])
 
@@ -124,13 +131,22 @@ class Fleeting:
 
     # What they found.
 
-    def after_step(self) -> None:
-        for life in self._lives.values():
+    def after_step(self) -> list[tuple[TopicPartition, int]]:
+        """Look at the answers that came since the last look. Batches with a wrong checksum are returned, each with the
+        node that sent it."""
+        if not self._news:
+            return []
+        corrupt: list[tuple[TopicPartition, int]] = []
+        for life in self._news.values():
             life.checker.after_step()
-            polls = life.history.polls
-            while life.judged < len(polls):
-                self._check_life(life, polls[life.judged])
+            history = life.history
+            while life.judged < len(history.polls):
+                self._check_life(life, history.polls[life.judged])
                 life.judged += 1
+            corrupt += history.corrupt
+            history.corrupt.clear()
+        self._news = {}
+        return corrupt
 
     def _check_life(self, life: _Life, poll: Poll) -> None:
         """A27, as a client sees it."""
@@ -142,14 +158,6 @@ class Fleeting:
                     f"{poll.client} asked node {poll.node} for {PLACE} of {uuid_to_text(life.topic_id)} and was given "
                     f"{read.value!r}, written to {None if written is None else uuid_to_text(written)}",
                 )
-
-    def corrupt(self) -> list[tuple[TopicPartition, int]]:
-        """Batches that came with a wrong checksum since it was last asked."""
-        found: list[tuple[TopicPartition, int]] = []
-        for life in self._lives.values():
-            found += life.history.corrupt
-            life.history.corrupt.clear()
-        return found
 
     def at_end(self) -> None:
         for life in self._lives.values():

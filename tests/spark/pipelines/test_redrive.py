@@ -137,6 +137,6 @@ def test_letters_that_a_condition_leaves_out_are_there_for_the_next_run(
     run(None)
     rest = [each for each in broken if each.offset != 5]
     assert read(spark, node, orders) == expected([*mended, broken[2], *rest]), "each once, with its own headers alone"
+    write(node, dead, [letter(orders, 0, 99)])
     with pytest.raises(PipelineError, match="nothing"):
-        write(node, dead, [letter(orders, 0, 99)])
         run("nothing = 1")

@@ -172,7 +172,7 @@ def _draw(seen: Election, *, title: str, description: str) -> str:
     draw.text(90, 58, f"Node {seen.dead}, which led epoch {seen.old_epoch}, was killed at 0 ms.", kind="soft small")
     # The dead one below: nothing is said to it that it hears.
     order = [*sorted(node for node in seen.recording.at(seen.killed).voters if node != seen.dead), seen.dead]
-    places = {node: 84 + 104 * at for at, node in enumerate(order)}
+    places = {node: 84.0 + 104 * at for at, node in enumerate(order)}
     for node, y in places.items():
         states = [(moment.at, _state(moment, node)) for moment in seen.recording.between(begin, end)]
         lane(draw, plot, y, f"node {node}", spans(states, end))

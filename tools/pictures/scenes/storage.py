@@ -35,7 +35,7 @@ class StoredSegment(NamedTuple):
     base: int
     batches: list[Batch]
     records: list[Record]
-    index: list[tuple[int, int]]
+    entries: list[tuple[int, int]]
     """(offset, position) of each entry of its index."""
 
     @property
@@ -65,7 +65,7 @@ def stored(machine: Machine, place: TopicPartition) -> list[StoredSegment]:
             segment.records.extend(iterate(data))
             position += len(data)
         for relative, at in zip(indexes[base].relative_offsets, indexes[base].positions, strict=True):
-            segment.index.append((base + relative, at))
+            segment.entries.append((base + relative, at))
         found.append(segment)
     return found
 
@@ -81,7 +81,7 @@ def finding_an_offset() -> str:
     segments = segments[:3]
     middle = segments[1]
     wanted = middle.batches[-2].base
-    entry = max((each for each in middle.index if each[0] <= wanted), default=(middle.base, 0))
+    entry = max((each for each in middle.entries if each[0] <= wanted), default=(middle.base, 0))
     draw = Drawing(
         WIDTH,
         372,
@@ -107,7 +107,7 @@ def finding_an_offset() -> str:
         x += segment.size * scale + gap
     begin = places[middle.base]
     draw.text(begin, 206, f"{middle.base:020d}.index"[-16:], kind="small bold")
-    for at, (offset, position) in enumerate(middle.index):
+    for at, (offset, position) in enumerate(middle.entries):
         chosen = (offset, position) == entry
         y = 214 + 22 * at
         draw.rectangle(begin, y, 150, 20, kind="two-pale" if chosen else "one-pale", rounded=2)
