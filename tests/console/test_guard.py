@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.console.guard import COOKIE, Guard, Receive, Refused, Scope, Send
+from ottla.console.guard import BODY_BYTES_MAX, COOKIE, Guard, Receive, Refused, Scope, Send
 
 
 async def page(scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,3 +113,17 @@ def test_answers_forbid_other_hosts_and_frames() -> None:
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json"])
 def test_the_framework_s_own_pages_are_not_served(path: str) -> None:
     assert ask(Guard(page, loopback=True, users={}), path=path, host="localhost")[0]["status"] == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-length": "1000"}, 200),
+        ({"content-length": str(BODY_BYTES_MAX + 1)}, 413),
+        ({"content-length": "9" * 100}, 413),
+        ({"content-length": "-1"}, 413),
+        ({"transfer-encoding": "chunked"}, 411),
+    ],
+)
+def test_a_body_is_bounded_before_it_is_read(headers: dict[str, str], status: int) -> None:
+    assert ask(Guard(page, loopback=True, users={}), host="localhost", **headers)[0]["status"] == status

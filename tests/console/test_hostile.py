@@ -62,4 +62,4 @@ def test_huge_bodies_are_not_kept(stage: Stage) -> None:
         b"Connection: close\r\nContent-Length: 100000000\r\n\r\n"
     )
     answer = say(stage.url, head, *[b"x" * (1 << 20)] * 20)
-    assert status(answer) in (0, 400, 403, 404, 413), answer[:500]
+    assert status(answer) in (0, 413), answer[:500]  # Whoever goes on sending may not hear it.

@@ -26,6 +26,7 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "ottla-console"
+BODY_BYTES_MAX = 4 * 1024 * 1024
 _UNSERVED = frozenset({"/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect"})
 """The framework's own pages, which ask other hosts for their scripts."""
 _HEADERS = (
@@ -64,6 +65,7 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             user = self.check(scope["type"], scope.get("method", "GET"), headers)
+            _check_body(headers)
             if scope["path"] in _UNSERVED:
                 raise Refused(404, "There is no such page.")
         except Refused as refused:
@@ -120,6 +122,15 @@ class Guard:
     def _token(self, user: str) -> str:
         """Good as long as this process lives."""
         return hmac.new(self._secret, user.encode(), hashlib.sha256).hexdigest()
+
+
+def _check_body(headers: Mapping[str, str]) -> None:
+    """What pages send is small, and says how long it is. Raises `Refused`."""
+    if "transfer-encoding" in headers:
+        raise Refused(411, "Say how long the body is.")
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or len(length) > 12 or int(length) > BODY_BYTES_MAX:
+        raise Refused(413, f"A body may have {BODY_BYTES_MAX} bytes.")
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refused) -> None:

@@ -26,6 +26,7 @@ async def serve_application(app: Any, sock: socket.socket, *, leashed: bool, lif
 
     config = uvicorn.Config(
         app,
+        http="h11",  # Which bounds what comes before a body; the faster one, where it is installed, takes any header.
         log_config=None,
         access_log=False,
         lifespan="auto" if lifespan else "off",
