@@ -171,7 +171,8 @@ def compaction() -> str:
             draw.line(24 + width * segment.base, y - 6, 24 + width * segment.base, y + CELL + 18, kind="moment")
     for at, words in enumerate(
         (
-            "Dotted lines: where a segment begins. The last one is being written: it is left alone, and does not count yet.",
+            "Dotted lines: where a segment begins. "
+            "The last one is being written: it is left alone, and does not count yet.",
             "dan=∅ is a tombstone: it says that dan is deleted, and goes later.",
         )
     ):
