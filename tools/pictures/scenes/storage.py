@@ -58,6 +58,8 @@ def stored(machine: Machine, place: TopicPartition) -> list[StoredSegment]:
     found: list[StoredSegment] = []
     for name in sorted(name for name in contents if name.endswith(".log")):
         base, position = int(name.removesuffix(".log")), 0
+        if base not in indexes:
+            continue  # Another has taken its place, and it is on its way out.
         segment = StoredSegment(base, [], [], [])
         for header, data in batches(contents[name]):
             segment.batches.append(Batch(header.base_offset, header.last_offset + 1, position, len(data)))
