@@ -63,6 +63,7 @@ def fetch_token(endpoint: TokenEndpoint) -> IssuedToken:
 
 
 def _ask(endpoint: TokenEndpoint) -> bytes:
+    from urllib.error import HTTPError
     from urllib.request import Request
 
     asked = {"grant_type": "client_credentials", **({"scope": endpoint.scope} if endpoint.scope else {})}
@@ -72,8 +73,12 @@ def _ask(endpoint: TokenEndpoint) -> bytes:
         data=urlencode(asked).encode(),
         headers={"Authorization": f"Basic {name}", "Accept": "application/json"},
     )
-    with _opener().open(request, timeout=endpoint.timeout_s) as answer:
-        document: bytes = answer.read(ANSWER_BYTES_MAX + 1)
+    try:
+        with _opener().open(request, timeout=endpoint.timeout_s) as answer:
+            document: bytes = answer.read(ANSWER_BYTES_MAX + 1)
+    except HTTPError as refusal:
+        refusal.close()  # It is an answer too, and holds its connection.
+        raise
     if len(document) > ANSWER_BYTES_MAX:
         raise ValueError(f"the answer has more than {ANSWER_BYTES_MAX} bytes")
     return document
