@@ -11,7 +11,6 @@ from ottla.records import BatchBuilder, Record, batches, iterate
 from ottla.sim import view
 from ottla.sim.cluster import Machine
 from ottla.sim.producing import produce
-from ottla.sim.view import DATA
 from tools.pictures.cells import CELL, Cell, offsets, row
 from tools.pictures.stage import Stage, stage
 from tools.pictures.svg import COLOURS, Drawing
@@ -50,7 +49,7 @@ def stored(machine: Machine, place: TopicPartition) -> list[StoredSegment]:
     assert hosted is not None
     kept = hosted.log._segments
     indexes = {segment.base_offset: segment.offset_index(kept.cache) for segment in kept}
-    directory = f"{DATA}/{place.topic}-{place.partition}/"
+    directory = f"{hosted.log.directory}/"
     contents = {
         path.removeprefix(directory): bytes(node.content)
         for path, node in machine.volume.files()
@@ -59,6 +58,8 @@ def stored(machine: Machine, place: TopicPartition) -> list[StoredSegment]:
     found: list[StoredSegment] = []
     for name in sorted(name for name in contents if name.endswith(".log")):
         base, position = int(name.removesuffix(".log")), 0
+        if base not in indexes:
+            continue  # Another has taken its place, and it is on its way out.
         segment = StoredSegment(base, [], [], [])
         for header, data in batches(contents[name]):
             segment.batches.append(Batch(header.base_offset, header.last_offset + 1, position, len(data)))
@@ -134,7 +135,7 @@ def compaction() -> str:
     """A compacted topic as it was written, and after the cleaner has been over it."""
     policy = {
         "cleanup.policy": "compact",
-        "internal.segment.bytes": "320",
+        "internal.segment.bytes": "600",
         "min.insync.replicas": "2",
         "delete.retention.ms": "3600000",
     }
@@ -172,7 +173,8 @@ def compaction() -> str:
             draw.line(24 + width * segment.base, y - 6, 24 + width * segment.base, y + CELL + 18, kind="moment")
     for at, words in enumerate(
         (
-            "Dotted lines: where a segment begins. The last one is being written, and is left alone.",
+            "Dotted lines: where a segment begins. "
+            "The last one is being written: it is left alone, and does not count yet.",
             "dan=∅ is a tombstone: it says that dan is deleted, and goes later.",
         )
     ):
