@@ -22,7 +22,14 @@ from ottla.spark.pipelines.runner import run_pipeline
 def read(bootstrap: str, count: int) -> list[str]:
     """As a member of the group `billing`, from where the group stands; commits what it has read."""
     found: list[str] = []
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "enable.metrics.push": False,
+        }
+    )
     consumer.subscribe(["orders"])
     while len(found) < count:
         message = consumer.poll(1.0)

@@ -16,15 +16,16 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = os.environ.get("BOOTSTRAP", "127.0.0.1:9092")
+CLIENT = {"bootstrap.servers": BOOTSTRAP, "enable.metrics.push": False}
 DAY_MS = 24 * 60 * 60 * 1000
 
 
 class TopicHandler(logging.Handler):
     """What a logger says goes to a topic of its name."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "zstd"})
+        self._producer = Producer({**CLIENT, "linger.ms": 50, "compression.type": "zstd"})
 
     def emit(self, record: logging.LogRecord) -> None:
         said = {"level": record.levelname, "service": record.name, "message": record.getMessage()}
@@ -40,7 +41,7 @@ def create_topics(services: list[str]) -> None:
         NewTopic(f"logs.{name}", num_partitions=1, config={"retention.ms": str(DAY_MS), "compression.type": "zstd"})
         for name in services
     ]
-    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin = AdminClient(CLIENT)
     for created in admin.create_topics(topics).values():
         created.result(30)
 
@@ -48,7 +49,7 @@ def create_topics(services: list[str]) -> None:
 def errors(count: int) -> list[str]:
     """The first so many errors in all topics of logs."""
     found: list[str] = []
-    consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": "on-call", "auto.offset.reset": "earliest"})
+    consumer = Consumer({**CLIENT, "group.id": "on-call", "auto.offset.reset": "earliest"})
     consumer.subscribe(["^logs\\..*"])
     while len(found) < count:
         message = consumer.poll(1.0)
@@ -63,7 +64,7 @@ def errors(count: int) -> list[str]:
 
 def main() -> None:
     create_topics(["checkout", "search"])
-    handler = TopicHandler(BOOTSTRAP)
+    handler = TopicHandler()
     for name in ("checkout", "search"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = os.environ.get("BOOTSTRAP", "127.0.0.1:9092")
+CLIENT = {"bootstrap.servers": BOOTSTRAP, "enable.metrics.push": False}
 TOPIC, PARTITIONS, JOBS = "jobs", 4, 40
 
 
@@ -31,7 +32,7 @@ class Worker(threading.Thread):
         self.stopping = threading.Event()
         self._consumer = Consumer(
             {
-                "bootstrap.servers": BOOTSTRAP,
+                **CLIENT,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -50,7 +51,7 @@ class Worker(threading.Thread):
 
 def send(first: int, count: int) -> None:
     """In turns: it does not matter who does a job, so all get as many."""
-    producer = Producer({"bootstrap.servers": BOOTSTRAP})
+    producer = Producer(CLIENT)
     for number in range(first, first + count):
         producer.produce(TOPIC, value=f"job {number}", partition=number % PARTITIONS)
     producer.flush(30)
@@ -62,7 +63,7 @@ def wait_until_done(workers: list[Worker], count: int) -> None:
 
 
 def main() -> None:
-    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin = AdminClient(CLIENT)
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
     workers = [Worker(f"worker {number}", "workers") for number in (1, 2)]
     auditor = Worker("auditor", "audit")

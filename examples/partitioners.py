@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = os.environ.get("BOOTSTRAP", "127.0.0.1:9092")
+CLIENT = {"bootstrap.servers": BOOTSTRAP, "enable.metrics.push": False}
 PARTITIONS = 3
 BY_KEY = -1
 """No partition: the client takes the one that the key's hash says, as all of Kafka's clients do."""
@@ -40,7 +41,7 @@ def by_key(order: Order) -> int:
 
 def urgent_apart(order: Order) -> int:
     """Partition 0 is for those who cannot wait; the others are shared by customer."""
-    return 0 if order.urgent else 1 + sum(order.customer.encode()) % (PARTITIONS - 1)
+    return 0 if order.urgent else 1 + len(order.customer) % (PARTITIONS - 1)
 
 
 def orders() -> Iterator[Order]:
@@ -49,9 +50,9 @@ def orders() -> Iterator[Order]:
 
 
 def send(topic: str, partition_of: Callable[[Order], int]) -> None:
-    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin = AdminClient(CLIENT)
     admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": BOOTSTRAP, "partitioner": "murmur2_random"})
+    producer = Producer({**CLIENT, "partitioner": "murmur2_random"})
     for order in orders():
         value = f"{order.number}{'!' if order.urgent else ''}"
         producer.produce(topic, key=order.customer, value=value, partition=partition_of(order))
@@ -60,7 +61,7 @@ def send(topic: str, partition_of: Callable[[Order], int]) -> None:
 
 def read(topic: str) -> dict[int, list[tuple[str, str]]]:
     """(key, value) of each partition, in order."""
-    consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": "reader", "enable.auto.commit": False})
+    consumer = Consumer({**CLIENT, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     found: dict[int, list[tuple[str, str]]] = {partition: [] for partition in range(PARTITIONS)}
     while sum(map(len, found.values())) < 12:

@@ -16,8 +16,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = os.environ.get("BOOTSTRAP", "127.0.0.1:9092")
+CLIENT = {"bootstrap.servers": BOOTSTRAP, "enable.metrics.push": False}
 PAYMENTS, BALANCES, GROUP = "payments", "balances", "balances-of-payments"
-SETTLED = {"bootstrap.servers": BOOTSTRAP, "isolation.level": "read_committed", "enable.auto.commit": False}
+SETTLED = {**CLIENT, "isolation.level": "read_committed", "enable.auto.commit": False}
 
 
 class Broken(Exception):
@@ -41,7 +42,7 @@ def balances() -> Counter[str]:
 
 def process(count: int, *, break_at: int | None = None) -> None:
     """The next `count` payments, each in a transaction. A new processor fences the one before it."""
-    producer = Producer({"bootstrap.servers": BOOTSTRAP, "transactional.id": "balances-1"})
+    producer = Producer({**CLIENT, "transactional.id": "balances-1"})
     producer.init_transactions(30)
     state = balances()
     consumer = Consumer({**SETTLED, "group.id": GROUP, "auto.offset.reset": "earliest"})
@@ -68,11 +69,11 @@ def process(count: int, *, break_at: int | None = None) -> None:
 
 def main() -> None:
     topics = [NewTopic(PAYMENTS, 1), NewTopic(BALANCES, 1, config={"cleanup.policy": "compact"})]
-    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin = AdminClient(CLIENT)
     for created in admin.create_topics(topics).values():
         created.result(30)
     payments = [("ann", 10), ("bob", 5), ("ann", 20), ("cleo", 7), ("bob", 1), ("ann", -4)]
-    producer = Producer({"bootstrap.servers": BOOTSTRAP})
+    producer = Producer(CLIENT)
     for account, amount in payments:
         producer.produce(PAYMENTS, key=account, value=str(amount))
     producer.flush(30)

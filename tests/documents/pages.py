@@ -1,7 +1,8 @@
 """Pages whose commands are run: what a person would type, in order, and what is shown below it must come out.
 
 Of a page the fenced blocks `console` count. A line that begins with `$` is typed into a shell; the lines below are what
-it prints, on either stream. `…` stands for anything within a line, and a line that is nothing else for any lines. A
+it prints on standard output (and, of `ottla up`, on standard error too: what Spark and librdkafka have to say there is
+theirs). `…` stands for anything within a line, and a line that is nothing else for any lines. A
 block `python` that begins with a comment that is a file's name is saved under that name.
 
 Nothing that runs here uses the ports that the page names: `ottla up` gets free ones, and in all that is typed and
@@ -130,15 +131,14 @@ class Terminal:
             cwd=self.here,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             timeout=PATIENCE_S,
             check=False,
         )
         printed = self._as_shown(done.stdout)
-        assert done.returncode == 0, f"`{part.command}` ended with {done.returncode}:\n{done.stdout}"
-        assert matches(part.expected, printed), _difference(part, printed)
+        assert done.returncode == 0, f"`{part.command}` ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        assert matches(part.expected, printed), f"{_difference(part, printed)}\nand aside\n{done.stderr}"
 
     def _start(self, part: Typed) -> None:
         """Until it has said all that the page shows, in whatever order its two streams come."""

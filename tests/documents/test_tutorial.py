@@ -11,26 +11,19 @@ import pytest
 from tests.documents.pages import ADDRESS, ROOT, Typed, matches, parts, terminal
 
 PAGE = ROOT / "docs" / "tutorial.md"
-SPARK_BEGINS = "## Into a table"
-
-
-@pytest.mark.slow
-def test_what_comes_before_spark_is_true(tmp_path: Path) -> None:
-    page, _, _ = PAGE.read_text().partition(SPARK_BEGINS)
-    with terminal(tmp_path) as typed:
-        typed.follow(page)
-        shown = re.findall(rf"\(http://{re.escape(ADDRESS)}:8080([^)]*)\)", page)
-        assert len(shown) == 3
-        for path in shown:
-            with urllib.request.urlopen(f"http://{ADDRESS}:{typed.ports['8080']}{path}", timeout=60) as answer:
-                assert answer.status == 200
-                assert "Ottla" in answer.read().decode()
 
 
 @pytest.mark.spark
-def test_the_whole_page_is_true(tmp_path: Path) -> None:
+def test_a_person_who_follows_the_page_sees_what_it_shows(tmp_path: Path) -> None:
+    page = PAGE.read_text()
     with terminal(tmp_path) as typed:
-        typed.follow(PAGE.read_text())
+        typed.follow(page)
+        linked = re.findall(rf"\(http://{re.escape(ADDRESS)}:8080([^)]*)\)", page)
+        assert len(linked) == 3
+        for path in linked:
+            with urllib.request.urlopen(f"http://{ADDRESS}:{typed.ports['8080']}{path}", timeout=60) as answer:
+                assert answer.status == 200
+                assert "Ottla" in answer.read().decode()
 
 
 def test_what_is_shown_is_compared() -> None:

@@ -98,7 +98,7 @@ def test_with_a_value_that_is_wrong(ottla):
     assert run.returncode == 1, run.stdout + run.stderr
     assert "log of ottla's node 1" in run.stdout
     assert "num.partitons" in run.stdout.partition("log of ottla's node 1")[2]
-    assert "takes set={key: value} and nodes=number" in run.stdout
+    assert "takes set={key: value}, nodes=number" in run.stdout
     assert "Node 1 cannot start" in run.stdout
 
 

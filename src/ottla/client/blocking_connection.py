@@ -44,9 +44,13 @@ class BlockingConnection:
         self.is_closed = False
         deadline_s = self._used_at_s + settings.connect_timeout_ms / 1000
         self._stream = _connect(host, port, settings.connect_timeout_ms / 1000, tls)
-        self._write(self._conversation.hello(), deadline_s)
-        while not self._conversation.is_open:
-            self._hear(deadline_s)
+        try:
+            self._write(self._conversation.hello(), deadline_s)
+            while not self._conversation.is_open:
+                self._hear(deadline_s)
+        except BaseException:
+            self.close()  # Also where it is not the peer's fault: a token that is not to be had.
+            raise
 
     def _login(self) -> ClientMechanism:
         assert self._settings.sasl is not None

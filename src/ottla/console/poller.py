@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ottla.admin.cluster import Cluster, Quorum, describe_cluster, describe_quorum
@@ -130,6 +130,13 @@ class Poller:
         """The newest look, waited for if there was none yet; none if the cluster cannot be asked."""
         if self.newest is None:
             await self._looked.wait()
+        return self._newest
+
+    async def knowing(self, has: Callable[[Look], bool]) -> Look | None:
+        """The newest look; one more is taken if it lacks what a page is about, which may be new."""
+        found = await self.first()
+        if found is not None and not has(found):
+            await self._look()
         return self._newest
 
     async def refresh(self) -> None:

@@ -133,21 +133,6 @@ def _assignments_of_two_plans(patches: Patches) -> None:
     patches.replace(classic_groups, "generation_record", generation_record)
 
 
-def _expired_while_rebalancing(patches: Patches) -> None:
-    """The time of offsets runs from their commit, whatever the group does; and much expires, and soon."""
-    from ottla.coordinator.classic.group import ClassicGroup
-    from ottla.coordinator.offsets import expiry
-
-    def begin(self: Any) -> Any:
-        self._interval_ms = 100
-        return before(self)
-
-    before = expiry.Expiry.__dict__["begin"]
-    patches.replace(ClassicGroup, "expiration_base", lambda self, commit_timestamp_ms: commit_timestamp_ms)
-    patches.replace(expiry, "_MS_PER_MINUTE", 1000)
-    patches.replace(expiry.Expiry, "begin", begin)
-
-
 def _assignments_not_loaded(patches: Patches) -> None:
     """A coordinator that takes over does not know what the members of classic groups have."""
     from ottla.coordinator.classic import classic_groups, records
@@ -246,13 +231,6 @@ GROUP_MUTATIONS: tuple[Mutation, ...] = (
         what="some members of a generation have what its leader sent, and others what they had",
         breaks=("C6", "C1"),
         apply=_assignments_of_two_plans,
-        with_groups=True,
-    ),
-    Mutation(
-        name="expired-while-rebalancing",
-        what="offsets of a group expire while it rebalances (KAFKA-13636)",
-        breaks=("C12",),
-        apply=_expired_while_rebalancing,
         with_groups=True,
     ),
     Mutation(

@@ -90,25 +90,6 @@ def _old_topic_served(patches: Patches) -> None:
     patches.replace(Node, "_set_strays_apart", set_strays_apart)
 
 
-def _damage_called_clean(patches: Patches) -> None:
-    """A broker whose logs were found cut shows the proof of its clean shutdown all the same."""
-    from ottla.log.manager import LogManager
-
-    before = LogManager.__dict__["_read_marker"]
-    claimed: dict[int, tuple[Any, int]] = {}
-
-    def read_marker(self: Any, directory: Any) -> None:
-        before(self, directory)
-        known = claimed.get(id(directory), (directory, -1))[1]
-        claimed[id(directory)] = (directory, max(known, directory.previous_broker_epoch))
-
-    def previous_broker_epoch(self: Any) -> int:
-        return min(claimed.get(id(each), (each, -1))[1] for each in self.directories.values())
-
-    patches.replace(LogManager, "_read_marker", read_marker)
-    patches.replace(LogManager, "previous_broker_epoch", property(previous_broker_epoch))
-
-
 def _damaged_metadata_replayed(patches: Patches) -> None:
     """A node replays its metadata log without a look at the checksums."""
     from ottla.broker.control import metadata_log
@@ -169,13 +150,6 @@ STORAGE_MUTATIONS: tuple[Mutation, ...] = (
         apply=_old_topic_served,
         with_fleeting=True,
         kinds=("topic anew", "process crash", "controlled shutdown"),
-    ),
-    Mutation(
-        name="damage-called-clean",
-        what="a broker whose logs were found cut shows the proof of its clean shutdown all the same",
-        breaks=("A2", "E16", "A1"),
-        apply=_damage_called_clean,
-        kinds=("truncation at rest", "min isr change"),
     ),
     Mutation(
         name="damaged-metadata-replayed",

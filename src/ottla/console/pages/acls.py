@@ -148,7 +148,7 @@ def _form(console: Console) -> None:
         resource = ui.select(list(RESOURCES[2:]), value="topic", label="On").props("outlined dense")
         name = ui.input("Name").props("outlined dense")
         pattern = ui.select(_PATTERNS, value="literal", label="Which names").props("outlined dense")
-        host = ui.input("Only from host (empty: any)").props("outlined dense")
+        host = ui.input("Host (empty: any)").props("outlined dense")
 
         async def preview() -> None:
             async def work() -> None:

@@ -62,7 +62,7 @@ def register(console: Console) -> None:
 
 
 async def _group(console: Console, name: str, query: Mapping[str, str]) -> None:
-    look = await console.poller.first()
+    look = await console.poller.knowing(lambda found: name in found.groups)
     with frame(console, name or "(empty name)", "/groups", (("Groups", "/groups"),)):
         if look is None or name not in look.groups:
             notice("There is no consumer group of this name.", bad=True)

@@ -32,7 +32,7 @@ TEXT = ""
 def register(console: Console) -> None:
     @ui.page("/topics/{name}/produce", response_timeout=RESPONSE_TIMEOUT_S)
     async def page(request: Request, name: str) -> None:
-        look = await console.poller.first()
+        look = await console.poller.knowing(lambda found: name in found.topics)
         with frame(console, "Produce a record", "/topics", (("Topics", "/topics"), (name, addresses.topic(name)))):
             if look is None or name not in look.topics:
                 notice("There is no topic of this name.", bad=True)

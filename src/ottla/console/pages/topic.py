@@ -39,10 +39,7 @@ def register(console: Console) -> None:
     @ui.page("/topics/{name}", response_timeout=RESPONSE_TIMEOUT_S)
     async def topic(request: Request, name: str) -> None:
         query = query_of(request)
-        look = await console.poller.first()
-        if look is not None and name not in look.topics:
-            await console.poller.refresh()
-            look = console.poller.newest
+        look = await console.poller.knowing(lambda found: name in found.topics)
         with frame(console, name, "/topics", CRUMBS):
             if look is None or name not in look.topics:
                 notice("There is no topic of this name.", bad=True)

@@ -41,6 +41,15 @@ from ottla.runtime.clock import SystemClock
 
 DESCRIBED_MAX = 200
 OPEN = "Ongoing"
+STATES = {
+    OPEN: "open",
+    "PrepareCommit": "committing",
+    "PrepareAbort": "aborting",
+    "CompleteCommit": "committed",
+    "CompleteAbort": "aborted",
+    "PrepareEpochFence": "fencing",
+}
+"""In words; others are words already."""
 SILENT_MIN = 15
 """Minutes: a transaction may last as long by default (`transaction.max.timeout.ms`)."""
 
@@ -104,12 +113,14 @@ def _show_open(console: Console, found: Sequence[Transaction], left_out: int, qu
 
 def _columns(now_ms: int, may_change: bool) -> list[Column[Transaction]]:
     def age_ms(each: Transaction) -> int | None:
-        return None if each.started_ms is None else max(0, now_ms - each.started_ms)
+        """None of what has ended, though its beginning is remembered."""
+        is_open = each.started_ms is not None and not each.state.startswith(("Complete", "Empty"))
+        return max(0, now_ms - (each.started_ms or 0)) if is_open else None
 
     def state(each: Transaction) -> Child:
         late = each.state == OPEN and (age_ms(each) or 0) > each.timeout_ms
         kind = " bad" if late else " good" if each.state == OPEN else ""
-        return tag("span", "open" if each.state == OPEN else each.state.lower(), class_=f"badge{kind}")
+        return tag("span", STATES.get(each.state, each.state.lower()), class_=f"badge{kind}")
 
     columns = [
         Column[Transaction](
