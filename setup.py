@@ -3,7 +3,7 @@
 
 from setuptools import Extension, setup
 
-SHARED = ["src/ottla/records/_batch.h", "src/ottla/records/_crc32c.h"]
+SHARED = [f"src/ottla/records/{name}.h" for name in ("_batch", "_crc32c", "_murmur2")]
 
 setup(
     ext_modules=[

@@ -25,7 +25,7 @@ from .runner import Result
 from .servers import KafkaSide, OttlaSide
 from .spark_cases import MASTERS, PARTITIONS, TUNED_READING, TUNED_WRITING, Bench, FormatSide, Sizes, World
 
-STEM = "results-spark"
+STEM = "spark-results"
 NAMES = ("Ottla's format", "Spark's connector")
 
 
@@ -47,10 +47,24 @@ def facts(bench: Bench, options: argparse.Namespace) -> list[str]:
         "exactly once, with everything that belongs to it; Spark's delivers at least once.",
         "The duration of micro-batches is Spark's own (`triggerExecution`), with its checkpoint on the disk and, for "
         f"Ottla's format, progress committed to a group. Spark's rate source, into nothing: {rate}.",
+        *(split for what in ("read", "write") if (split := _split(bench, what)) is not None),
         f"Medians of {options.repetitions}, the two taking turns after a warm-up; `of pairs` is the range of the "
         "ratios of neighbouring runs. CPU-seconds are of Spark, its Python workers and the broker together, for a GB "
         "of values.",
     ]
+
+
+def _split(bench: Bench, what: str) -> str | None:
+    """A query's own cost and a record's, of both formats."""
+    found = [(name, bench.split(what, format)) for name, format in zip(NAMES, ("ottla", "kafka"), strict=True)]
+    told = [f"{name} {split[0]:.2f} s and {split[1]:.2f} µs" for name, split in found if split is not None]
+    if len(told) < len(NAMES):
+        return None
+    verb = {"read": "reads", "write": "writes"}[what]
+    return (
+        f"By the times for N records and for a quarter of them, a query that {verb} 100 B costs so much whatever its "
+        f"size, and so much for each record: {', '.join(told)}."
+    )
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:

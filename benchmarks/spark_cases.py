@@ -9,9 +9,11 @@ import contextlib
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ LATENCY_BATCHES = 40
 PRODUCE_VERSION = 12
 MASTERS = ("local[1]", "local[2]")
 SHARES = (16, 4, 1)
+QUARTER = 4
 
 TUNED_READING = {
     "kafka.max.partition.fetch.bytes": "8388608",
@@ -235,6 +238,8 @@ class Bench:
         self._world = world
         self._sizes = sizes
         self._filled: dict[str, Filled] = {}
+        self._seconds: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+        """Of queries by what they do, by whose format, and of how many records."""
         self.rate_ms: list[float] = []
 
     def cases(self) -> list[Case]:
@@ -246,10 +251,21 @@ class Bench:
             ),
             self._reading(100, CompressionType.NONE, self._world.kafka),
             *(self._sinking(size) for size in (100, 1024)),
+            self._sinking(100, share=QUARTER),
             *(self._following(into_topic) for into_topic in (False, True)),
             *(self._scaling(master, share) for master in MASTERS for share in SHARES),
             *(self._starting(keep_classes) for keep_classes in (False, True)),
         ]
+
+    def split(self, what: str, format: str) -> tuple[float, float] | None:
+        """What a query costs whatever its size, in seconds, and what a record costs, in microseconds: by the times for
+        N records and for a quarter of them. None where one of them was not measured."""
+        records = self._sizes.small if what == "read" else self._sizes.sink_small
+        whole, quarter = (self._seconds.get((what, format, records // share)) for share in (1, QUARTER))
+        if not whole or not quarter:
+            return None
+        each_s = (statistics.median(whole) - statistics.median(quarter)) / (records - records // QUARTER)
+        return statistics.median(whole) - records * each_s, each_s * 1e6
 
     def _topic(self, size: int, compression: CompressionType, broker: Side) -> Filled:
         records = self._sizes.small if size == 100 else self._sizes.large
@@ -291,8 +307,8 @@ class Bench:
             measure=lambda side, _: self._read(side, self._topic(size, compression, source), MASTERS[-1]),
         )
 
-    def _sinking(self, size: int) -> Case:
-        rows = self._sizes.sink_small if size == 100 else self._sizes.sink_large
+    def _sinking(self, size: int, share: int = 1) -> Case:
+        rows = (self._sizes.sink_small if size == 100 else self._sizes.sink_large) // share
 
         def write(side: Side, topic: str) -> Sample:
             assert isinstance(side, FormatSide)
@@ -309,13 +325,20 @@ class Bench:
             cost = self._world.cpu_seconds() - before
             return Sample(values=(rows / answer["seconds"] / 1e6,), server_cpu_s=cost, gigabytes=rows * size / 1e9)
 
+        def measure(side: Side, topic: str) -> Sample:
+            assert isinstance(side, FormatSide)
+            sample = write(side, topic)
+            if size == 100:
+                self._seconds["write", side.format, rows].append(rows / 1e6 / sample.values[0])
+            return sample
+
         return Case(
             group="sink",
             title=f"write {rows:,} of {size} B (exactly once, against at least once)",
-            metrics=(Metric(unit="M/s", bar=1.0),),
+            metrics=(Metric(unit="M/s", bar=1.0 if share == 1 else None),),
             partitions=PARTITIONS,
             prepare=write,
-            measure=write,
+            measure=measure,
         )
 
     def _following(self, into_topic: bool) -> Case:
@@ -343,13 +366,21 @@ class Bench:
 
     def _scaling(self, master: str, share: int) -> Case:
         records = self._sizes.small // share
+
+        def measure(side: Side, topic: str) -> Sample:
+            assert isinstance(side, FormatSide)
+            sample = _second(self._read(side, self._plain(), master, share))
+            if master == MASTERS[-1]:
+                self._seconds["read", side.format, records].append(sample.values[0])
+            return sample
+
         return Case(
             group="scale",
             title=f"read {records:,} of 100 B, {master}",
             metrics=(Metric(unit="s", better="less"),),
             partitions=0,
             prepare=lambda side, _: self._warm(side, self._plain(), master),
-            measure=lambda side, _: _second(self._read(side, self._plain(), master, share)),
+            measure=measure,
         )
 
     def _plain(self) -> Filled:

@@ -369,8 +369,8 @@ def run(console: Console, home: Path, orders: int, seconds: float) -> bool:
         console.print(f"Three nodes serve on {cluster.bootstrap}.")
         cluster.create(ORDERS, ENRICHED)
         console.print(f"Topics {ORDERS} and {ENRICHED}: {PARTITIONS} partitions, {NODES} copies, 2 must be in sync.")
-        console.print("Spark starts …")
-        with errors_to(home / "spark.log"):
+        console.print("Spark starts, and the first orders go through it …")
+        with console.status("starting Spark"), errors_to(home / "spark.log"):
             spark = session("demo", config={"spark.sql.warehouse.dir": str(home / "warehouse")})
         try:
             with (

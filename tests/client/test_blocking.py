@@ -13,6 +13,7 @@ from ottla.client.blocking import BlockingClient, CoordinatorKind
 from ottla.client.peer import PeerLost
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.blocking import pause
 from ottla.wire.frames import RequestHead
 from ottla.wire.message import Message
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -90,6 +91,19 @@ def test_requests_are_pipelined_and_their_answers_may_be_read_in_any_order(clien
 def list_request(topic: str, partition: int) -> ListOffsetsRequest:
     asked = ListOffsetsPartition(partition_index=partition, timestamp=-1)
     return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+
+
+def test_what_has_come_can_be_told_without_waiting(client: BlockingClient) -> None:
+    node = client.nodes()[0]
+    first, second = (client.start(node, MetadataRequest(topics=[]), MetadataResponse) for _ in range(2))
+    while not client.has_come(first):
+        pause(0.01)
+    client.finish(second)  # Which reads the first answer too, and keeps it.
+    assert client.has_come(first)
+    client.finish(first)
+    assert not first.connection.has_come(first.token), "nothing is left"
+    first.connection.close()
+    assert client.has_come(second), "no answer will come, so nobody need wait for one"
 
 
 def test_a_coordinator_is_found_and_asked(client: BlockingClient) -> None:

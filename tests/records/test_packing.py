@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.records import BatchBuilder, Record, _pure, crc_is_valid, iterate, packing
+from ottla.records import BatchBuilder, CompressionType, Record, _pure, crc_is_valid, iterate, packing
 from ottla.records._hot import NATIVE
+from ottla.records.batch import HEADER_SIZE
 from ottla.records.packing import RecordColumns, batches_of, rows_by_partition
 
 CONTENT = st.none() | st.binary(max_size=60)
@@ -66,7 +67,7 @@ def test_columns_become_the_records_that_they_hold(
             packed = list(batches_of(columns_of(rows, skipped), np.array(order, np.int64), bytes_max))
         found: list[Record] = []
         for each in packed:
-            assert each.number == 1 or len(each.records) <= bytes_max
+            assert each.number == 1 or len(each.records) - HEADER_SIZE <= bytes_max
             batch = each.seal(BatchBuilder())
             assert crc_is_valid(batch, 0, len(batch))
             found += iterate(batch)
@@ -126,6 +127,36 @@ def test_offsets_that_lie_outside_the_data_are_refused(pack: Callable[..., objec
             pack(bytes(8), 0, 100, bytes(8), column, None, None)
 
 
-def test_rows_are_parted_in_their_order() -> None:
-    parted = {partition: rows.tolist() for partition, rows in rows_by_partition(np.array([2, 0, 2, 2, 0, 5]))}
-    assert parted == {0: [1, 4], 2: [0, 2, 3], 5: [5]}
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(data=st.data(), count=st.integers(1, 40))
+def test_rows_are_parted_in_their_order(data: st.DataObject, count: int) -> None:
+    placed = data.draw(st.lists(st.integers(0, count - 1), max_size=60))
+    expected: dict[int, list[int]] = {}
+    for row, partition in enumerate(placed):
+        expected.setdefault(partition, []).append(row)
+    for side in sides():
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(packing, "part_rows", side.part_rows)
+            parted = list(rows_by_partition(np.array(placed, np.int64), count))
+        assert [(partition, rows.tolist()) for partition, rows in parted] == sorted(expected.items())
+
+
+@pytest.mark.parametrize("side", sides(), ids=lambda side: side.__name__.rpartition(".")[2])
+@pytest.mark.parametrize(
+    ("placed", "count", "said"),
+    [([3], 3, "no such partition"), ([-1], 3, "no such partition"), ([0], 0, "at least one"), ([0], 2**31, "at most")],
+)
+def test_partitions_that_a_topic_does_not_have_are_refused(
+    side: ModuleType, placed: list[int], count: int, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        side.part_rows(array("q", placed).tobytes(), count)
+
+
+def test_compressed_batches_hold_the_same_records(pack: Callable[..., object]) -> None:
+    rows: list[Row] = [(1000, b"key", b"value" * number, []) for number in range(50)]
+    for codec in CompressionType:
+        (packed,) = batches_of(columns_of(rows), np.arange(50, dtype=np.int64), 1 << 20)
+        batch = packed.seal(BatchBuilder(compression=codec))
+        assert crc_is_valid(batch, 0, len(batch))
+        assert [record.value for record in iterate(batch)] == [row[2] for row in rows]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.records.partitioner import Murmur2, RoundRobin, murmur2, murmur2_column, partition_of_key, partitioner
+from ottla.records import _pure
+from ottla.records.partitioner import Murmur2, RoundRobin, murmur2, partition_of_key, partitioner
 
 from .columns_of import strings
+from .crafting import NATIVE
 
 KEYS = st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=50)
 
@@ -32,13 +36,24 @@ def test_the_hash_is_javas(key: str, hashed: int) -> None:
     assert murmur2(key.encode()) == hashed & 0xFFFFFFFF
 
 
+SIDES: list[ModuleType] = [_pure] if NATIVE is None else [NATIVE, _pure]
+
+
 @settings(derandomize=True, max_examples=200, deadline=None)
-@given(keys=KEYS)
-def test_a_column_is_hashed_as_its_rows_are(keys: list[bytes | None]) -> None:
-    column = murmur2_column(strings(keys))
-    assert [int(column[row]) for row, key in enumerate(keys) if key is not None] == [
-        murmur2(key) for key in keys if key is not None
-    ]
+@given(keys=KEYS, count=st.integers(1, 2**31 - 1))
+def test_a_column_is_placed_as_its_rows_are(keys: list[bytes | None], count: int) -> None:
+    expected = [-1 if key is None else partition_of_key(key, count) for key in keys]
+    for side in SIDES:
+        assert array("q", side.place_keys(strings(keys).raw(), count)).tolist() == expected
+
+
+@pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__name__.rpartition(".")[2])
+def test_keys_that_lie_outside_their_column_are_refused(side: ModuleType) -> None:
+    for offsets in ([0, 5], [-1, 1], [2, 1]):
+        with pytest.raises(ValueError, match="do not hold that row"):
+            side.place_keys((array("i", offsets).tobytes(), b"ab", None), 3)
+    with pytest.raises(ValueError, match="at least one partition"):
+        side.place_keys((array("i", [0, 1]).tobytes(), b"ab", None), 0)
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)

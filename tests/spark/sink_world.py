@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -135,6 +135,14 @@ class Query:
 
 def committed(bootstrap: str, topic: str, partitions: int, *, within_s: float = 60.0) -> Counter[str]:
     """All rows that a reader of committed records sees, once no transaction is open any more."""
+    found = committed_by_partition(bootstrap, topic, partitions, within_s=within_s)
+    return Counter({row: sum(places.values()) for row, places in found.items()})
+
+
+def committed_by_partition(
+    bootstrap: str, topic: str, partitions: int, *, within_s: float = 60.0
+) -> dict[str, Counter[int]]:
+    """The same, with the partitions that each row is in."""
     wait_until_stable(bootstrap, topic, partitions, within_s=within_s)
     consumer = Consumer(
         {
@@ -148,18 +156,18 @@ def committed(bootstrap: str, topic: str, partitions: int, *, within_s: float = 
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    found: Counter[str] = Counter()
+    found: dict[str, Counter[int]] = defaultdict(Counter)
     ended: set[int] = set()
     deadline = time.monotonic() + within_s
     while len(ended) < partitions:
-        assert time.monotonic() < deadline, f"read only {sum(found.values())} rows, and {len(ended)} partitions whole"
+        assert time.monotonic() < deadline, f"read only {len(found)} rows, and {len(ended)} partitions whole"
         message = consumer.poll(1.0)
         if message is None:
             continue
         if message.error():
             ended.add(message.partition())
         else:
-            found[message.value().decode()] += 1
+            found[message.value().decode()][message.partition()] += 1
     consumer.close()
     return found
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +19,13 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from ottla.cli import sql as command
 from ottla.errors import StartupError
-from ottla.spark.sql import named_in
+from ottla.spark.crash_points import VARIABLE
+from ottla.spark.sql import Topics, follow, named_in
 from tests.gateway.conftest import Served, registry_url
-from tests.node_process import running_node
+from tests.node_process import running_node, start_node
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 ORDER = json.dumps(
     {
@@ -147,6 +151,58 @@ def test_rows_as_they_come(ask: Ask) -> None:
     said = ask("select id from orders where id >= 100", follow=True, from_beginning=True, limit=20)
     assert all(str(number) in said for number in range(100, 120))
     assert said.endswith("20 rows.\n")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_rows_go_on_when_a_node_that_was_killed_is_back(spark: SparkSession, tmp_path: Path) -> None:
+    nodes = [start_node(tmp_path)]
+    bootstrap = nodes[0].bootstrap
+
+    def produce(numbers: range) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+        for number in numbers:
+            producer.produce("notes", b"%d" % number)
+        assert producer.flush(60) == 0
+
+    shown: list[int] = []
+
+    def show(rows: list[Row]) -> None:
+        shown.extend(int(row["value"]) for row in rows)
+        if len(nodes) == 1:
+            nodes[0].kill()
+            nodes.append(start_node(tmp_path, port=nodes[0].address[1]))
+            produce(range(10, 20))
+
+    try:
+        produce(range(10))
+        topics = Topics(bootstrap=bootstrap, streaming=True, from_beginning=True)
+        frame = topics.answer(spark, "select value from notes", topics.names())
+        assert follow(frame, 20, show, lambda: False) == 20
+    finally:
+        nodes[-1].stop()
+    assert len(nodes) == 2
+    assert shown == list(range(20)), "each once, and in order"
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_file_is_as_it_was_if_the_command_is_killed(served: Served, tmp_path: Path) -> None:
+    """With all of Spark, when the answer is computed and the file is not in its place yet."""
+    file = tmp_path / "a.csv"
+    file.write_text("before")
+    command = [sys.executable, "-m", "ottla.cli", "sql", "select id from orders order by id", "--bootstrap"]
+    command += [served.node.bootstrap, "--registry", served.url, "--output", str(file)]
+
+    def run(**environment: str) -> int:
+        return subprocess.run(
+            command, env={**os.environ, **environment}, start_new_session=True, timeout=600, check=False
+        ).returncode
+
+    assert run(**{VARIABLE: "file-written!"}) != 0
+    assert file.read_text() == "before"
+    assert run() == 0
+    assert file.read_text().split() == ["id", *map(str, range(120))]
 
 
 @pytest.mark.spark

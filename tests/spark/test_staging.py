@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
+from ottla.client.blocking import BlockingClient
 from ottla.errors import KafkaError
+from ottla.records.partitioner import partition_of_key
 from ottla.spark.checkpoints import query_id_of
 from ottla.spark.sink_options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
 from ottla.spark.staging import Rows, Task, send, stage
 from ottla.spark.transactions import SinkError
 from tests.node_process import NodeProcess, running_node
-from tests.spark.sink_world import Query, arrow, committed, create_topic, wait_until_stable
+from tests.spark.sink_world import (
+    Query,
+    arrow,
+    committed,
+    committed_by_partition,
+    create_topic,
+    wait_until_stable,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -44,10 +57,13 @@ VALUE = pa.array(["a", "b"])
 def test_rows_know_their_topics_and_partitions() -> None:
     topics = pa.array(["one", "two"])
     rows = Rows.of(batch(value=VALUE, topic=topics, partition=pa.array([None, 3], pa.int32())), None)
-    assert {topic: chosen.tolist() for topic, chosen in rows.by_topic()} == {"one": [0], "two": [1]}
+    assert {topic: chosen.tolist() for topic, chosen in rows.by_topic() if chosen is not None} == {
+        "one": [0],
+        "two": [1],
+    }
     assert rows.partitions is not None
     assert rows.partitions.tolist() == [-1, 3]
-    assert [topic for topic, _ in Rows.of(batch(value=VALUE, topic=topics), "all").by_topic()] == ["all"]
+    assert list(Rows.of(batch(value=VALUE, topic=topics), "all").by_topic()) == [("all", None)]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +110,22 @@ def test_a_topic_that_is_not_there_is_created_where_brokers_do_that(node: NodePr
     query = Query(node.bootstrap, f"created-{next(_names)}", sink="creating")
     query.run_batch(0)
     assert committed(node.bootstrap, query.topic, 1) == query.expected(1)
+
+
+def test_a_topic_that_grew_has_all_its_partitions_written_to_by_the_next_task(query: Query) -> None:
+    """In one process, as Spark's workers are, which outlive many tasks."""
+    keys = [str(number) for number in range(200)]
+    options = replace(query.sink_options, guarantee=DeliveryGuarantee.AT_LEAST_ONCE)
+    send(options, 0, iter([arrow(keys)]))
+    admin = AdminClient({"bootstrap.servers": query.bootstrap})
+    admin.create_partitions([NewPartitions(query.topic, 4)])[query.topic].result(60)
+    with BlockingClient(options.client) as asking:  # What the sink knows of the topic is left as it is.
+        asking.persist(lambda: asking.leader_of(query.topic, 3))
+    send(options, 0, iter([arrow(keys)]))
+    found = committed_by_partition(query.bootstrap, query.topic, 4)
+    for key in keys:
+        before, after = partition_of_key(key.encode(), 2), partition_of_key(key.encode(), 4)
+        assert found[key] == Counter((before, after)), "each went where Java would have sent it at that time"
 
 
 # Options.

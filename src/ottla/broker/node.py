@@ -76,6 +76,7 @@ class Node:
             random=runtime.random,
             metadata_directory=config.metadata_log_dir,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
+            producers_max=config.get_int("ottla.partition.producers.max"),
         )
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
         self._metrics_listener: Listener | None = None
@@ -301,6 +302,9 @@ class Node:
             raise
         assert control.failed is not None
         control.failed.add_done_callback(self._on_metadata_log_failed)
+        for found in logs.directories.values():
+            if found.failed and found.properties is not None:
+                control.lifecycle.report_offline(found.properties.directory_id)
         # Asked only now: logs that had to be cut are no proof of a clean shutdown, whatever the marker said.
         await control.join(self._endpoints(), self._set_strays_apart, logs.previous_broker_epoch)
 

@@ -189,6 +189,7 @@ def format_(
         ),
     ] = None,
     settings: Settings = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a line.")] = False,
 ) -> None:
     """Prepare a node's directories, as kafka-storage does: cluster id, directory ids, bootstrap metadata."""
     from ottla.cli.format import run_format
@@ -204,6 +205,7 @@ def format_(
         features=feature or [],
         add_scram=add_scram or [],
         settings=settings or [],
+        as_json=as_json,
     )
 
 
@@ -338,6 +340,13 @@ def pipeline_mirror(
 def pipeline_redrive(
     topic: Annotated[str, typer.Argument(metavar="DEAD_LETTER_TOPIC", help="The topic with the dead letters.")],
     to: Annotated[str | None, typer.Option(metavar="TOPIC", help="Send all of them here.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Only those: SQL on topic, partition, offset, error, schema_id, key, value, headers.",
+        ),
+    ] = None,
     bootstrap: Bootstrap = ADDRESS,
     name: Name = None,
     home: Root = HOME,
@@ -345,17 +354,19 @@ def pipeline_redrive(
     """Send dead letters back to the topics that they came from: each once, also if it is run again."""
     from ottla.cli.pipeline import run_redrive
 
-    run_redrive(topic=topic, to=to, bootstrap=bootstrap, name=name, root=home)
+    run_redrive(topic=topic, to=to, where=where, bootstrap=bootstrap, name=name, root=home)
 
 
 @pipeline.command("status")
 def pipeline_status(
-    name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None, home: Root = HOME
+    name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None,
+    home: Root = HOME,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a line.")] = False,
 ) -> None:
     """Show which pipelines run, how fast, and how far they are behind."""
     from ottla.cli.pipeline import show_status
 
-    show_status(name, root=home)
+    show_status(name, root=home, as_json=as_json)
 
 
 @pipeline.command("stop")

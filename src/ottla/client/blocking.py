@@ -114,6 +114,10 @@ class BlockingClient:
         """The answer to what was started, which is waited for now."""
         return cast(M, pending.connection.receive(pending.token, timeout_ms=pending.timeout_ms))
 
+    def has_come(self, pending: Pending[M]) -> bool:
+        """Would `finish` hardly wait?"""
+        return pending.connection.has_come(pending.token)
+
     def version_of(self, node_id: int, request: Message, max_version: int = 1000) -> int:
         """The version that `request` would go out in."""
         return self._connection(self._address_of(node_id)).version_of(request, max_version)

@@ -60,6 +60,10 @@ class BlockingConnection:
         """The answer to what was sent with `token`; answers to earlier requests are kept until they are asked for."""
         return self._wait(token, monotonic_s() + timeout_ms / 1000)
 
+    def has_come(self, token: int) -> bool:
+        """Would `receive` hardly wait? The answer is here, or something is that may be it, or none will ever come."""
+        return token in self._answers or self.is_closed or self._stream.has_something()
+
     def version_of(self, request: Message, max_version: int = 1000) -> int:
         return self._conversation.version_of(request, max_version)
 

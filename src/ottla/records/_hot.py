@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         pack_columns,
         pack_records,
         parse_header,
+        part_rows,
+        place_keys,
         unpack_records,
         walk,
     )
@@ -26,6 +28,7 @@ else:
     check, crc32c, crc_matches = _side.check, _side.crc32c, _side.crc_matches
     parse_header, walk = _side.parse_header, _side.walk
     pack_columns, pack_records, unpack_records = _side.pack_columns, _side.pack_records, _side.unpack_records
+    part_rows, place_keys = _side.part_rows, _side.place_keys
 
 __all__ = [
     "NATIVE",
@@ -35,6 +38,8 @@ __all__ = [
     "pack_columns",
     "pack_records",
     "parse_header",
+    "part_rows",
+    "place_keys",
     "unpack_records",
     "walk",
 ]

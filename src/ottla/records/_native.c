@@ -13,6 +13,7 @@
 
 #include "_batch.h"
 #include "_crc32c.h"
+#include "_murmur2.h"
 
 /* ---- The header ---------------------------------------------------------------------------------------------- */
 
@@ -797,7 +798,8 @@ take_columns(PyObject *const *args, columns *all)
 
 PyDoc_STRVAR(pack_columns_doc, "pack_columns(rows, first, bytes_max, timestamps, key, value, headers)\n--\n\n"
                                "Records of the rows from the `first` on, at most `bytes_max` of them but at least one: "
-                               "their bytes, their number, the first and the latest timestamp.");
+                               "their bytes behind room for a batch's header, their number, the first and the latest "
+                               "timestamp.");
 
 static PyObject *
 native_pack_columns(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
@@ -836,11 +838,13 @@ native_pack_columns(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize
             latest = timestamps[row];
         }
     }
-    packed = PyBytes_FromStringAndSize(NULL, total);
+    packed = PyByteArray_FromStringAndSize(NULL, HEADER_SIZE + total);
     if (packed == NULL) {
         goto done;
     }
-    uint8_t *at = (uint8_t *)PyBytes_AS_STRING(packed);
+    uint8_t *at = (uint8_t *)PyByteArray_AS_STRING(packed);
+    memset(at, 0, HEADER_SIZE);
+    at += HEADER_SIZE;
     for (Py_ssize_t index = 0; index < number; index++) {
         int64_t row = rows[first + index], timestamp_delta = timestamps[row] - base;
         at = write_varint(at, row_size(&all, row, index, timestamp_delta));
@@ -856,6 +860,128 @@ done:
     return result;
 }
 
+/* ---- Where rows go ------------------------------------------------------------------------------------------- */
+
+static int
+partition_count_of(PyObject *number, int64_t *partitions)
+{
+    if (clipped(number, partitions) < 0) {
+        return -1;
+    }
+    if (*partitions < 1 || *partitions > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "a topic has at least one partition, and at most 2^31 - 1");
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(place_keys_doc, "place_keys(key, count)\n--\n\n"
+                             "The partition of each row's key among `count`, as Java's producer chooses it, 64 bits "
+                             "each; -1 where a row has none.");
+
+static PyObject *
+native_place_keys(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    int64_t partitions;
+    bytes_column key;
+    PyObject *placed = NULL;
+    memset(&key, 0, sizeof key);
+    if (expect(count, 2) < 0 || partition_count_of(args[1], &partitions) < 0) {
+        return NULL;
+    }
+    if (take_column(args[0], &key) < 0) {
+        goto done;
+    }
+    if (!key.given || key.number < 0) {
+        goto outside;
+    }
+    placed = PyBytes_FromStringAndSize(NULL, key.number * 8);
+    if (placed == NULL) {
+        goto done;
+    }
+    int64_t *at = (int64_t *)PyBytes_AS_STRING(placed);
+    for (Py_ssize_t row = 0; row < key.number; row++) {
+        const uint8_t *start = NULL;
+        int64_t length = column_at(&key, row, &start);
+        if (length < -1) {
+            Py_CLEAR(placed);
+            goto outside;
+        }
+        at[row] = length < 0 ? -1 : (int64_t)(murmur2_of(start, (uint32_t)length) & 0x7FFFFFFFu) % partitions;
+    }
+    goto done;
+outside:
+    PyErr_SetString(PyExc_ValueError, "the columns do not hold that row");
+done:
+    release_column(&key);
+    return placed;
+}
+
+/* A pair of a partition and room for the numbers of its rows, whose place is told. */
+static PyObject *
+partition_and_rows(int64_t partition, int64_t number, int64_t **rows)
+{
+    PyObject *room = PyBytes_FromStringAndSize(NULL, number * 8);
+    if (room == NULL) {
+        return NULL;
+    }
+    *rows = (int64_t *)PyBytes_AS_STRING(room);
+    return Py_BuildValue("(LN)", (long long)partition, room);
+}
+
+PyDoc_STRVAR(part_rows_doc, "part_rows(partitions, count)\n--\n\n"
+                            "Each partition that some rows go to, and the numbers of those rows, in order; 64 bits "
+                            "each, as the partitions of the rows are.");
+
+static PyObject *
+native_part_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    int64_t partitions;
+    Py_buffer view;
+    if (expect(count, 2) < 0 || partition_count_of(args[1], &partitions) < 0
+        || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const int64_t *placed = view.buf;
+    Py_ssize_t number = view.len / 8;
+    PyObject *parted = PyList_New(0);
+    int64_t *counts = PyMem_Calloc((size_t)partitions, sizeof *counts);
+    int64_t **next = PyMem_Calloc((size_t)partitions, sizeof *next);
+    if (parted == NULL || counts == NULL || next == NULL) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    for (Py_ssize_t row = 0; row < number; row++) {
+        if (placed[row] < 0 || placed[row] >= partitions) {
+            PyErr_SetString(PyExc_ValueError, "the topic has no such partition");
+            goto failed;
+        }
+        counts[placed[row]]++;
+    }
+    for (int64_t partition = 0; partition < partitions; partition++) {
+        if (!counts[partition]) {
+            continue;
+        }
+        PyObject *pair = partition_and_rows(partition, counts[partition], &next[partition]);
+        if (pair == NULL || PyList_Append(parted, pair) < 0) {
+            Py_XDECREF(pair);
+            goto failed;
+        }
+        Py_DECREF(pair);
+    }
+    for (Py_ssize_t row = 0; row < number; row++) {
+        *next[placed[row]]++ = row;
+    }
+    goto done;
+failed:
+    Py_CLEAR(parted);
+done:
+    PyMem_Free(counts);
+    PyMem_Free(next);
+    PyBuffer_Release(&view);
+    return parted;
+}
+
 static PyMethodDef methods[] = {
     {"crc32c", (PyCFunction)(void (*)(void))native_crc32c, METH_FASTCALL, crc32c_doc},
     {"crc_matches", (PyCFunction)(void (*)(void))native_crc_matches, METH_FASTCALL, crc_matches_doc},
@@ -864,6 +990,8 @@ static PyMethodDef methods[] = {
     {"check", (PyCFunction)(void (*)(void))native_check, METH_FASTCALL, check_doc},
     {"pack_records", (PyCFunction)(void (*)(void))native_pack_records, METH_FASTCALL, pack_records_doc},
     {"pack_columns", (PyCFunction)(void (*)(void))native_pack_columns, METH_FASTCALL, pack_columns_doc},
+    {"place_keys", (PyCFunction)(void (*)(void))native_place_keys, METH_FASTCALL, place_keys_doc},
+    {"part_rows", (PyCFunction)(void (*)(void))native_part_rows, METH_FASTCALL, part_rows_doc},
     {"unpack_records", (PyCFunction)(void (*)(void))native_unpack_records, METH_FASTCALL, unpack_records_doc},
     {"crc32c_by_table", native_crc32c_by_table, METH_O, crc32c_by_table_doc},
     {NULL, NULL, 0, NULL},

@@ -1,7 +1,7 @@
 """The work on every byte of a batch, in Python: what `_native` does where there is no compiler.
 
 Each function has a twin of the same name and behaviour in `_native.c`; the tests hold one against the other. The walk
-over the records, where Python must be clever to be quick, has a module of its own.
+over the records, where Python must be clever to be quick, has a module of its own, and so has what numpy does.
 """
 
 from __future__ import annotations
@@ -139,12 +139,12 @@ def pack_columns(
     key: BytesColumn | None,
     value: BytesColumn | None,
     headers: HeaderColumns | None,
-) -> tuple[bytes, int, int, int]:
-    """Records of the rows from the `first` on, at most `bytes_max` of them but at least one: their bytes, their number,
-    the first and the latest timestamp. `rows` and `timestamps` are 64 bits each."""
+) -> tuple[bytearray, int, int, int]:
+    """Records of the rows from the `first` on, at most `bytes_max` of them but at least one: their bytes behind room
+    for a batch's header, their number, the first and the latest timestamp. `rows` and `timestamps` are 64 bits each."""
     chosen = memoryview(rows).cast("B").cast("q")
     times = memoryview(timestamps).cast("B").cast("q")
-    packed = bytearray()
+    packed = bytearray(_HEADER_SIZE)
     if not 0 <= first < len(chosen):
         raise ValueError("the columns do not hold that row")
     latest = base = None
@@ -159,7 +159,7 @@ def pack_columns(
         parts += (_packed(_column_at(key, row)), _packed(_column_at(value, row)), _packed_headers(headers, row))
         record = b"".join(parts)
         size = encode_varint(len(record))
-        if number and len(packed) + len(size) + len(record) > bytes_max:
+        if number and len(packed) - _HEADER_SIZE + len(size) + len(record) > bytes_max:
             break
         packed += size
         packed += record
@@ -167,7 +167,7 @@ def pack_columns(
         number += 1
     assert base is not None
     assert latest is not None
-    return bytes(packed), number, base, latest
+    return packed, number, base, latest
 
 
 def _packed(content: bytes | None) -> bytes:
@@ -200,6 +200,22 @@ def _column_at(column: BytesColumn | None, row: int) -> bytes | None:
     if not 0 <= offsets[row] <= offsets[row + 1] <= len(data):
         raise ValueError("the columns do not hold that row")
     return bytes(data[offsets[row] : offsets[row + 1]])
+
+
+def place_keys(key: BytesColumn, count: int) -> bytes:
+    """The partition of each row's key among `count`, as Java's producer chooses it, 64 bits each; -1 where a row has
+    none."""
+    from ottla.records._placing import place_keys as by_numpy
+
+    return by_numpy(key, count)
+
+
+def part_rows(partitions: Buffer, count: int) -> list[tuple[int, bytes]]:
+    """Each partition that some rows go to, and the numbers of those rows, in order; 64 bits each, as the partitions of
+    the rows are."""
+    from ottla.records._placing import part_rows as by_numpy
+
+    return by_numpy(partitions, count)
 
 
 def unpack_records(body: Buffer, record_count: int) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -245,4 +261,15 @@ def _field(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return data[position : position + length], position + length
 
 
-__all__ = ["check", "crc32c", "crc_matches", "pack_columns", "pack_records", "parse_header", "unpack_records", "walk"]
+__all__ = [
+    "check",
+    "crc32c",
+    "crc_matches",
+    "pack_columns",
+    "pack_records",
+    "parse_header",
+    "part_rows",
+    "place_keys",
+    "unpack_records",
+    "walk",
+]

@@ -53,6 +53,7 @@ class BatchBuilder:
         "_level",
         "_log_append_time_ms",
         "_max_timestamp",
+        "_packed",
         "_producer_epoch",
         "_producer_id",
     )
@@ -92,6 +93,7 @@ class BatchBuilder:
         )
         self._count = 0
         self._body = bytearray()
+        self._packed: bytearray | None = None
 
     def __len__(self) -> int:
         """How many records there are so far."""
@@ -105,7 +107,7 @@ class BatchBuilder:
     @property
     def size(self) -> int:
         """The batch's size in bytes so far, before compression."""
-        return HEADER_SIZE + len(self._body)
+        return HEADER_SIZE + len(self._body) if self._packed is None else len(self._packed)
 
     def append(
         self,
@@ -169,11 +171,12 @@ class BatchBuilder:
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
 
-    def append_packed(self, records: bytes, count: int, base_timestamp: int, max_timestamp: int) -> None:
-        """Add what `pack_columns` made, to a batch that has nothing yet."""
+    def append_packed(self, records: bytearray, count: int, base_timestamp: int, max_timestamp: int) -> None:
+        """Take what `pack_columns` made, into a batch that has nothing else: unless it is compressed, `records` become
+        the batch where they are."""
         assert not self._count
         assert self._base_timestamp is None
-        self._body += records
+        self._packed = records
         self._count = count
         self._last_offset = self._base_offset + count - 1
         self._base_timestamp, self._max_timestamp = base_timestamp, max_timestamp
@@ -189,13 +192,7 @@ class BatchBuilder:
                 raise ValueError("a batch without records needs its last offset said")
         elif last_offset < self._last_offset:
             raise ValueError(f"last offset {last_offset} is before that of a record, {self._last_offset}")
-        body: Buffer = self._body
-        if self._compression:
-            from ottla.records.compression import compress
-
-            body = compress(self._compression, body, self._level)
-        batch = bytearray(HEADER_SIZE)
-        batch += body
+        batch = self._with_room()
         base_timestamp = self._base_timestamp
         _HEADER.pack_into(
             batch,
@@ -215,4 +212,17 @@ class BatchBuilder:
             self._count,
         )
         _CRC.pack_into(batch, CRC_POSITION, crc32c(batch, ATTRIBUTES_POSITION, len(batch)))
+        return batch
+
+    def _with_room(self) -> bytearray:
+        """The records as the batch has them, behind room for its header."""
+        if self._packed is not None and not self._compression:
+            return self._packed
+        body: Buffer = self._body if self._packed is None else memoryview(self._packed)[HEADER_SIZE:]
+        if self._compression:
+            from ottla.records.compression import compress
+
+            body = compress(self._compression, body, self._level)
+        batch = bytearray(HEADER_SIZE)
+        batch += body
         return batch

@@ -1,7 +1,8 @@
 """Batches straight from Arrow columns: how records get from a DataFrame to a topic without a Python object each.
 
-`RecordColumns.of` takes the columns of an Arrow batch apart into the buffers that they are made of; `batches_of` packs
-chosen rows of them, by one compiled call a batch (`pack_columns`). numpy and pyarrow are loaded on use.
+`RecordColumns.of` takes the columns of an Arrow batch apart into the buffers that they are made of; `rows_by_partition`
+says which rows go together, and `batches_of` packs them, by one compiled call a batch (`pack_columns`). numpy and
+pyarrow are loaded on use.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.records._hot import pack_columns
+from ottla.records._hot import pack_columns, part_rows
 from ottla.records.builder import BatchBuilder
-from ottla.records.partitioner import ByteStrings
+from ottla.records.partitioner import ByteStrings, bytes_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from ottla.records._pure import BytesColumn, HeaderColumns
+    from ottla.records._pure import HeaderColumns
 
 
 class Headers(NamedTuple):
@@ -28,6 +29,9 @@ class Headers(NamedTuple):
     lists: NDArray[np.int32]
     names: ByteStrings
     contents: ByteStrings
+
+    def raw(self) -> HeaderColumns:
+        return bytes_of(self.lists), self.names.raw(), self.contents.raw()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +65,10 @@ class RecordColumns:
 
 
 class PackedBatch(NamedTuple):
-    """A batch that lacks only its header: who sends it, and with which sequence, is known later."""
+    """A batch that lacks only its header, for which there is room: who sends it, and with which sequence, is known
+    later."""
 
-    records: bytes
+    records: bytearray
     number: int
     base_timestamp: int
     max_timestamp: int
@@ -76,24 +81,23 @@ class PackedBatch(NamedTuple):
 def batches_of(columns: RecordColumns, rows: NDArray[np.int64], bytes_max: int) -> Iterator[PackedBatch]:
     """The chosen rows in order, in batches of at most `bytes_max` before compression; a row that is larger than that
     gets a batch of its own."""
-    key, value, headers = _raw(columns.key), _raw(columns.value), _raw_headers(columns.headers)
+    key = None if columns.key is None else columns.key.raw()
+    value = None if columns.value is None else columns.value.raw()
+    headers = None if columns.headers is None else columns.headers.raw()
     first, end = 0, len(rows)
-    chosen, timestamps = _view(rows), _view(columns.timestamps_ms)
+    chosen, timestamps = bytes_of(rows), bytes_of(columns.timestamps_ms)
     while first < end:
         packed = PackedBatch(*pack_columns(chosen, first, bytes_max, timestamps, key, value, headers))
         first += packed.number
         yield packed
 
 
-def rows_by_partition(partitions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each partition that some rows go to, and those rows, in their order."""
+def rows_by_partition(partitions: NDArray[np.int64], count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each of the `count` partitions that some rows go to, and those rows, in their order."""
     import numpy as np
 
-    order = np.argsort(partitions, kind="stable")
-    ordered = partitions[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1)).tolist()
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield int(ordered[start]), order[start:end]
+    for partition, rows in part_rows(bytes_of(partitions), count):
+        yield partition, np.frombuffer(rows, np.int64)
 
 
 def byte_strings(array: pa.Array) -> ByteStrings:
@@ -132,25 +136,3 @@ def _headers(array: pa.Array) -> Headers:
 def _filled(flags: pa.Array) -> NDArray[np.bool_]:
     filled: NDArray[np.bool_] = flags.to_numpy(zero_copy_only=False)
     return filled
-
-
-def _raw(column: ByteStrings | None) -> BytesColumn | None:
-    if column is None:
-        return None
-    return _view(column.offsets), _view(column.data), None if column.valid is None else _view(column.valid)
-
-
-def _raw_headers(headers: Headers | None) -> HeaderColumns | None:
-    if headers is None:
-        return None
-    names, contents = _raw(headers.names), _raw(headers.contents)
-    assert names is not None
-    assert contents is not None
-    return _view(headers.lists), names, contents
-
-
-def _view(array: NDArray[np.generic]) -> memoryview:
-    """The array's bytes. (Before Python 3.12 no type says that an array is a buffer.)"""
-    import numpy as np
-
-    return np.ascontiguousarray(array).view(np.uint8).data

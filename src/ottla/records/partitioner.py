@@ -4,8 +4,8 @@
 hash decides, so that whoever writes a key, by whichever client, writes it to the same partition. Records without a key
 go to any partition, a stretch of them to one and the next stretch to the next.
 
-A partitioner works on whole columns (`ByteStrings`, as Arrow lays them out) with numpy, which is loaded on use; tools
-that send record by record ask `partition_of_key`.
+A partitioner works on whole columns (`ByteStrings`, as Arrow lays them out), by one compiled call where there is a key
+(`place_keys`); numpy is loaded on use. Tools that send record by record ask `partition_of_key`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ottla.records._hot import place_keys
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from ottla.records._pure import BytesColumn
 
 MURMUR2 = "murmur2"
 ROUNDROBIN = "roundrobin"
@@ -48,6 +52,18 @@ class ByteStrings(NamedTuple):
             return None
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
 
+    def raw(self) -> BytesColumn:
+        """The bytes that it is made of, for the compiled side."""
+        valid = None if self.valid is None else bytes_of(self.valid)
+        return bytes_of(self.offsets), bytes_of(self.data), valid
+
+
+def bytes_of(array: NDArray[np.generic]) -> memoryview:
+    """The array's bytes. (Before Python 3.12 no type says that an array is a buffer.)"""
+    import numpy as np
+
+    return np.ascontiguousarray(array).view(np.uint8).data
+
 
 class Partitioner(Protocol):
     """Chooses for the rows of one task, call after call, among partitions 0 to `count` - 1 of one topic."""
@@ -77,46 +93,6 @@ def partition_of_key(key: bytes, count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 
-def murmur2_column(keys: ByteStrings) -> NDArray[np.uint32]:
-    """`murmur2` of every row, all rows word by word in step. What stands for a row without a key means nothing."""
-    import numpy as np
-
-    multiplier = np.uint32(_M)
-    starts = keys.offsets[:-1].astype(np.int64)
-    lengths = keys.offsets[1:] - keys.offsets[:-1]
-    value = np.uint32(_SEED) ^ lengths.astype(np.uint32)
-    words = lengths >> 2
-    # The longest first, so that those which still have words are always the first few.
-    order = np.argsort(-words, kind="stable")
-    remaining = len(order) - np.searchsorted(np.sort(words), np.arange(int(words.max(initial=0))), side="right")
-    for step, active in enumerate(remaining.tolist()):
-        rows = order[:active]
-        at = starts[rows] + 4 * step
-        word = _byte(keys.data, at) | _byte(keys.data, at + 1) << np.uint32(8)
-        word |= _byte(keys.data, at + 2) << np.uint32(16) | _byte(keys.data, at + 3) << np.uint32(24)
-        word *= multiplier
-        word ^= word >> np.uint32(24)
-        word *= multiplier
-        value[rows] = value[rows] * multiplier ^ word
-    tails = lengths & 3
-    for missing, shift in ((3, 16), (2, 8), (1, 0)):
-        rows = np.flatnonzero(tails >= missing)
-        at = starts[rows] + (lengths[rows] & ~3) + (missing - 1)
-        value[rows] ^= _byte(keys.data, at) << np.uint32(shift)
-    rows = np.flatnonzero(tails)
-    value[rows] *= multiplier
-    value ^= value >> np.uint32(13)
-    value *= multiplier
-    value ^= value >> np.uint32(15)
-    return value
-
-
-def _byte(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
-    import numpy as np
-
-    return data[at].astype(np.uint32)
-
-
 class Murmur2:
     """Java's choice. `turn` says with which partition the records without a key begin, so that tasks differ."""
 
@@ -128,11 +104,12 @@ class Murmur2:
 
         if keys is None:
             return self._turn(topic, None, rows, count)
-        chosen = (murmur2_column(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
-        if keys.valid is not None:
-            without = np.flatnonzero(~keys.valid)
-            if len(without):
-                chosen[without] = self._turn(topic, None, len(without), count)
+        chosen = np.frombuffer(place_keys(keys.raw(), count), np.int64)
+        if keys.valid is None:
+            return chosen
+        without = np.flatnonzero(~keys.valid)
+        chosen = chosen.copy()
+        chosen[without] = self._turn(topic, None, len(without), count)
         return chosen
 
 

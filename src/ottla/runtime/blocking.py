@@ -95,6 +95,14 @@ class BlockingStream:
         self._socket.settimeout(max(timeout_s, 0.001))
         return self._socket.recv_into(buffer)
 
+    def has_something(self) -> bool:
+        """Has anything come that was not read?"""
+        import select
+
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        return bool(waiting.poll(0))
+
     def is_quiet(self) -> bool:
         """Does it stand, with nothing to read? So it should be when nothing was asked."""
         try:

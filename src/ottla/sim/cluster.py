@@ -259,8 +259,11 @@ class Cluster:
         plans: list[MachinePlan],
         settings: Mapping[str, str],
         random: Random,
+        features: Mapping[str, int] | None = None,
     ) -> None:
+        """`features`: the levels that are not the newest."""
         self.seed = seed
+        self._features = {} if features is None else features
         self.scheduler = scheduler
         self.fabric = fabric
         self.trace = trace
@@ -297,7 +300,7 @@ class Cluster:
             cluster_id=self.cluster_id,
             initial_controllers=self._initial_controllers if first else None,
             no_initial_controllers=controller and not first,
-            features={ELR_VERSION: 1} if ELR_VERSION in SUPPORTED_FEATURES else {},
+            features={**({ELR_VERSION: 1} if ELR_VERSION in SUPPORTED_FEATURES else {}), **self._features},
         )
         format_node(
             SimDisk(machine.volume), machine.config, options, random=machine.random, now_ms=machine.clock.wall_ms()

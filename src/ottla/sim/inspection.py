@@ -70,6 +70,8 @@ class Inspection:
             moved = self.metadata.after_step(machine) or moved
             if self._coordinated:
                 check_silence(machine)
+                self.groups.watch(machine)
+                self.transactions.watch(machine)
         if moved and self.metadata.moved:
             image = self.metadata.newest
             assert image is not None
@@ -130,6 +132,8 @@ class Inspection:
             "transactions committed": ended(Outcome.OK),
             "transactions aborted": ended(Outcome.FAILED),
             "transactions left open": ended(Outcome.INFO),
+            "transactions by version 1": history.by_version_1 + self._kept.by_version_1,
+            "producer ids used up": self.transactions.rotations,
             "acknowledged": sum(1 for send in sends if send.outcome is Outcome.OK),
             "polls": len(history.polls),
             "polls of followers": history.follower_polls,
@@ -145,6 +149,7 @@ class Inspection:
             "offsets looked at while staged": self.groups.looks.while_staged,
             "static members replaced": self.groups.replaced,
             "assignments": self.groups.assignments,
+            "coordinators loaded": self.groups.generations.loads + self.transactions.loads,
             "values transformed": sum(len(each.sources) for each in transactions),
             "topics created anew": 0 if self.fleeting is None else max(0, self.fleeting.lives - 1),
             "log starts moved": self.replicas.starts_moved,

@@ -22,6 +22,12 @@ LATER_KINDS = ("metadata damage", "directory failure", "silent return")
 """Chosen by a generator of their own, so that the rest of a seed stays what it was before there were these."""
 
 
+OLD_RULES = 0.25
+"""How often transactions are of version 1."""
+EPOCHS_RUN_OUT = 0.25
+FEW_EPOCHS = 8
+"""So many has a producer then: they are used up by as many transactions of version 2."""
+
 OUTLASTING_MS = 600_000
 """Longer than any replica is behind in a simulation."""
 
@@ -54,6 +60,10 @@ class Options:
     """Are there clients of transactions, and so coordinators?"""
     grouped: bool
     """Are there groups as well?"""
+    transaction_version: int
+    """The level of the feature: 2, or 1, where many transactions have one epoch."""
+    epochs: int | None
+    """A producer has so many epochs, if not as many as fit into its records: they run out before a seed is over."""
     compacted: dict[str, str] | None
     """The configuration of a compacted topic, if there is one; then the coordinators' own are compacted, too."""
     fleeting: dict[str, str] | None
@@ -78,7 +88,8 @@ class Options:
             f"{self.nodes} nodes ({roles}), {self.partitions} partitions, rf {self.replication_factor}, "
             f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}"
             f"{', consumers read from followers' if self.follower_reads else ''}"
-            f"{', transactions' if self.coordinated else ''}{' and groups' if self.grouped else ''}"
+            f"{f', transactions (version {self.transaction_version})' if self.coordinated else ''}"
+            f"{' and groups' if self.grouped else ''}{f', {self.epochs} epochs' if self.epochs else ''}"
             f"{', compaction' if self.compacted else ''}"
             f"{', a fleeting topic' if self.fleeting is not None else ''}"
             f"{', two directories' if ',' in self.settings.get('log.dirs', '') else ''}, "
@@ -152,6 +163,9 @@ def expand(
         settings |= _coordinator_settings(random, replication_factor, min_isr)
         if flush_each:
             settings["log.flush.interval.messages"] = "1"
+    rules = Random(f"transactions/{seed}")
+    transaction_version = 1 if rules.random() < OLD_RULES else 2
+    epochs = FEW_EPOCHS if rules.random() < EPOCHS_RUN_OUT and coordinated else None
     # From a generator of its own: a seed stays what it is, with compaction or without.
     chance = Random(f"compaction/{seed}")
     compacted = None
@@ -186,6 +200,8 @@ def expand(
         fault_kinds=chosen,
         coordinated=coordinated,
         grouped=grouped,
+        transaction_version=transaction_version,
+        epochs=epochs,
         compacted=compacted,
         fleeting=fleeting,
         follower_reads=follower_reads,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from ottla.coordinator.transaction.shard import FEATURE
 from ottla.errors import KafkaError, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
@@ -22,6 +23,7 @@ from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import SimClient, report_failure
 from ottla.sim.clients import build_clients
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
+from ottla.sim.epochs import few_epochs
 from ottla.sim.errands import COMPACTED_TOPIC, PATIENCE_S, TOPIC, create_topics, read_all, settle
 from ottla.sim.faults import KINDS, Faults
 from ottla.sim.faults.operations import set_min_isr
@@ -93,6 +95,7 @@ class Simulation:
             plans=_plans(options),
             settings=options.settings,
             random=Random(f"{seed}/cluster"),
+            features={FEATURE: options.transaction_version},
         )
         self.places = [TopicPartition(TOPIC, index) for index in range(options.partitions)]
         self.compacted = [TopicPartition(COMPACTED_TOPIC, 0)] if options.compacted is not None else []
@@ -145,7 +148,8 @@ class Simulation:
         logger.setLevel(logging.ERROR)
         logger.propagate = False
         try:
-            self._run()
+            with few_epochs(self.options.epochs):
+                self._run()
         except Violation as violation:
             self.failure = violation
             self.trace.note("checker", str(violation))

@@ -112,6 +112,24 @@ def served_shards(machine: Machine) -> Iterator[ServedShard[GroupShard] | Served
                     yield served
 
 
+def served_groups(machine: Machine) -> Iterator[ServedShard[GroupShard]]:
+    """Those of groups."""
+    found = services(machine)
+    if found is not None:
+        for served in found.groups._served.values():
+            if served.active:
+                yield served
+
+
+def served_transactions(machine: Machine) -> Iterator[ServedShard[TransactionShard]]:
+    """Those of transactional ids."""
+    found = services(machine)
+    if found is not None:
+        for served in found.transactions._served.values():
+            if served.active:
+                yield served
+
+
 def every_place(cluster: Cluster) -> list[TopicPartition]:
     """Every partition of every topic."""
     return [

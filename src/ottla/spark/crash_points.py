@@ -1,4 +1,4 @@
-"""Where tests kill the sink: every step of a write has a name, and the process can be told to end at one of them.
+"""Where tests kill what writes: every step of a write has a name, and the process can be told to end at one of them.
 
 `OTTLA_SINK_CRASH=step` ends every process that reaches the step, as if the machine had lost it.
 `OTTLA_SINK_CRASH=@file` does it once: the file, when there is one, names the step, and the first process to reach it

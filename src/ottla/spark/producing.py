@@ -8,7 +8,8 @@ as soon as none of them is on its way any more. The leader drops those that it h
     waiting → sent → acknowledged
          ↖ failed, when all that was sent is answered
 
-Blocks where too much is on its way. Driven by `staging.py`.
+Batches leave while they are still in the processor's cache, and answers are heard as they come; it waits for one only
+where too much is on its way. Driven by `staging.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from ottla.wire.messages.produce_response import PartitionProduceResponse, Produ
 IN_FLIGHT_MAX = 4
 """Requests on their way to one leader. A leader remembers five batches of a producer, to know them again."""
 
-WAITING_BYTES_MAX = 16 * 1024 * 1024
+REQUEST_BYTES_MIN = 1024 * 1024
+"""What is worth a request while more is to come."""
+
+WAITING_BYTES_MAX = 8 * 1024 * 1024
 _SEQUENCES = 1 << 31
 
 
@@ -97,7 +101,7 @@ class Producer:
         self._pause_due = False
 
     def add(self, partition: TopicPartition, packed: PackedBatch) -> None:
-        """Takes a batch, and sends what there is when it is worth a request."""
+        """Takes a batch, and sends what there is once it is worth a request."""
         lane = self._lanes.setdefault(partition, _Lane(partition))
         builder = BatchBuilder(
             compression=self._settings.compression.type,
@@ -111,7 +115,8 @@ class Producer:
         lane.next_sequence = (lane.next_sequence + packed.number) % _SEQUENCES
         lane.waiting.append(batch)
         self._waiting_bytes += len(batch.data)
-        if self._waiting_bytes >= self._settings.request_bytes_max:
+        if self._waiting_bytes >= min(REQUEST_BYTES_MIN, self._settings.request_bytes_max):
+            self._hear_what_came()
             self._send_waiting()
         while self._waiting_bytes > WAITING_BYTES_MAX:
             self._hear_one()
@@ -200,15 +205,21 @@ class Producer:
 
     # Hearing.
 
+    def _hear_what_came(self) -> None:
+        for requests in list(self._requests.values()):
+            while requests and self._client.has_come(requests[0].pending):
+                self._hear(requests.popleft())
+
     def _hear_one(self) -> None:
         """Waits for the oldest answer of one leader, if anything is on its way."""
         leader = next((node for node, requests in self._requests.items() if requests), None)
         if leader is None:
             return
         requests = self._requests.pop(leader)
-        request = requests.popleft()
-        if requests:
-            self._requests[leader] = requests  # The others' turn comes first.
+        self._requests[leader] = requests  # The others' turn comes first.
+        self._hear(requests.popleft())
+
+    def _hear(self, request: _Request) -> None:
         try:
             answer = self._client.finish(request.pending)
         except PeerLost as error:

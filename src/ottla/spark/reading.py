@@ -16,6 +16,7 @@ from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.model import ZERO_UUID
 from ottla.records.arrow import Aborted, FetchedBatches
 from ottla.runtime.blocking import monotonic_s, pause
+from ottla.runtime.memory import keep_freed_memory
 from ottla.spark.cluster import Cluster
 from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, SourceError
 from ottla.spark.options import SourceOptions
@@ -33,6 +34,7 @@ _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, Error
 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of `wanted` that are there; offsets may have gaps, where compaction or transactions left them."""
+    keep_freed_memory()
     return _RangeReader(Cluster(options), wanted).read()
 
 

@@ -21,6 +21,8 @@ CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 TIMEOUT_S = 30.0
 ATTEMPTS = 3
 PAUSE_S = 0.5
+PAUSE_S_MAX = 30.0
+"""Of what a registry that is asked too often (429) may say how long to wait."""
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -140,6 +142,7 @@ class RegistryClient:
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         reason = ""
         for attempt in range(ATTEMPTS):
+            pause_s = PAUSE_S
             for url in self._settings.urls:
                 try:
                     return self._ask_once(method, f"{url}/{path}", body)
@@ -148,13 +151,15 @@ class RegistryClient:
                         message = _message(error)
                     if error.code == 404:
                         raise UnknownSchema(message) from None
-                    if error.code < 500:
+                    if error.code == 429:
+                        pause_s = max(pause_s, _wanted_pause_s(error))
+                    elif error.code < 500:
                         raise RegistryUnavailable(f"The schema registry refuses {path}: {message}") from None
                     reason = message
                 except (OSError, ValueError) as error:
                     reason = str(error)
             if attempt + 1 < ATTEMPTS:
-                time.sleep(PAUSE_S)
+                time.sleep(pause_s)
         raise RegistryUnavailable(f"No schema registry answers at {', '.join(self._settings.urls)}: {reason}")
 
     def _ask_once(self, method: str, url: str, body: object) -> Any:
@@ -175,6 +180,11 @@ def _message(error: urllib.error.HTTPError) -> str:
         return str(json.loads(error.read(ANSWER_BYTES_MAX))["message"])
     except (OSError, ValueError, KeyError, TypeError):
         return f"HTTP {error.code}"
+
+
+def _wanted_pause_s(error: urllib.error.HTTPError) -> float:
+    said = error.headers.get("Retry-After") or ""
+    return min(float(said), PAUSE_S_MAX) if said.isdigit() else 0.0
 
 
 def _quoted(subject: str) -> str:

@@ -20,6 +20,7 @@ from ottla.errors import KafkaError
 from ottla.model import INTERNAL_TOPICS
 from ottla.runtime.blocking import pause
 from ottla.spark.avro import decode
+from ottla.spark.crash_points import reached
 from ottla.spark.pipelines.runner import first_cause
 from ottla.spark.registry import RegistrySettings, RegistryUnavailable, UnknownSchema, shared_registry
 
@@ -145,7 +146,8 @@ def write_file(frame: DataFrame, path: Path) -> int:
         except Exception as error:
             raise SqlError(first_cause(error)) from error
         (part,) = Path(directory).glob("part-*")
-        part.replace(path)
+        reached("file-written")
+        part.replace(path)  # Whole at once: until then, what was there is there.
     return int(counted.get["rows"])
 
 

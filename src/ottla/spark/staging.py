@@ -23,6 +23,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.records.packing import RecordColumns, batches_of, byte_strings, rows_by_partition
 from ottla.records.partitioner import partitioner
+from ottla.runtime.memory import keep_freed_memory
 from ottla.spark.connections import connections
 from ottla.spark.crash_points import reached
 from ottla.spark.decision_log import task_prefix
@@ -94,6 +95,7 @@ def send(options: SinkOptions, partition: int, batches: Iterator[pa.RecordBatch]
 class _Staging:
     def __init__(self, options: SinkOptions, transactional_id: str | None, task_partition: int) -> None:
         assert (transactional_id is not None) == (options.guarantee is DeliveryGuarantee.EXACTLY_ONCE)
+        keep_freed_memory()
         to = connections(options.client)
         self._options = options
         self._client = to.client
@@ -102,6 +104,7 @@ class _Staging:
         self._partitioner = partitioner(options.partitioner, task_partition)
         self._identity: Claim | None = None
         self._producer: Producer | None = None
+        self._counts: dict[str, int] = {}
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Staged | None:
         try:
@@ -156,33 +159,45 @@ class _Staging:
         if self._producer is None:
             self._producer = self._begin()
         for topic, chosen in rows.by_topic():
-            partitions = self._partitions(topic, rows, chosen)
-            for partition, within in rows_by_partition(partitions):
+            partitions, count = self._partitions(topic, rows, chosen)
+            for partition, within in rows_by_partition(partitions, count):
                 place = TopicPartition(topic, partition)
-                for packed in batches_of(rows.columns, chosen[within], self._options.batch_bytes):
+                members = within if chosen is None else chosen[within]
+                for packed in batches_of(rows.columns, members, self._options.batch_bytes):
                     self._producer.add(place, packed)
 
-    def _partitions(self, topic: str, rows: Rows, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _partitions(self, topic: str, rows: Rows, chosen: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], int]:
+        """Where each of the chosen rows goes, and how many partitions there are."""
         import numpy as np
 
-        count = partition_count(self._client, topic)
-        said = None if rows.partitions is None else rows.partitions[chosen]
+        count = self._count(topic)
+        said = rows.partitions if rows.partitions is None or chosen is None else rows.partitions[chosen]
         if said is not None and (said >= 0).all():
             partitions = said
         else:
-            keys = None if rows.key is None else byte_strings(rows.key.take(chosen))
-            partitions = self._partitioner(topic, keys, len(chosen), count)
+            if chosen is None:
+                keys, number = rows.columns.key, len(rows.columns)
+            else:
+                keys = None if rows.key is None else byte_strings(rows.key.take(chosen))
+                number = len(chosen)
+            partitions = self._partitioner(topic, keys, number, count)
             if said is not None:
                 partitions = np.where(said >= 0, said, partitions)
         highest = int(partitions.max())
         if highest >= count:
-            self._client.forget(topic)  # It may have grown since this process heard of it.
-            count = partition_count(self._client, topic)
+            count = self._count(topic, anew=True)  # It may have grown since the task began.
         if highest >= count:
             raise SinkError(
                 f"The partition column says {highest}, but the topic {topic} has {count} partitions, from 0 on."
             )
-        return partitions
+        return partitions, count
+
+    def _count(self, topic: str, *, anew: bool = False) -> int:
+        """How many partitions the topic has: asked once a task, since a process outlives many and topics grow."""
+        if anew or topic not in self._counts:
+            self._client.forget(topic)
+            self._counts[topic] = self._client.persist(lambda: partition_count(self._client, topic))
+        return self._counts[topic]
 
 
 class Rows(NamedTuple):
@@ -237,12 +252,12 @@ class Rows(NamedTuple):
                 )
         return cls(columns, _or_none(key), topics, topic, partitions)
 
-    def by_topic(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Each topic, and which rows go there."""
+    def by_topic(self) -> Iterator[tuple[str, NDArray[np.int64] | None]]:
+        """Each topic, and which rows go there; None for all."""
         import numpy as np
 
         if self.topic is not None:
-            yield self.topic, np.arange(len(self.columns), dtype=np.int64)
+            yield self.topic, None
             return
         assert self.topics is not None
         encoded = self.topics.dictionary_encode()

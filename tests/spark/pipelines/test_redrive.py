@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 Found = list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
 
 
-def letter(topic: str, partition: int, offset: int) -> DeadLetter:
+def letter(topic: str, partition: int, offset: int, error: str = "The schema is not known.") -> DeadLetter:
     return DeadLetter(
         key=b"key",
         value=b"%s/%d/%d" % (topic.encode(), partition, offset),
@@ -32,7 +32,7 @@ def letter(topic: str, partition: int, offset: int) -> DeadLetter:
         topic=topic,
         partition=partition,
         offset=offset,
-        error="The schema is not known.",
+        error=error,
         schema_id=7,
         column="value",
     )
@@ -111,3 +111,32 @@ def test_letters_go_elsewhere_and_strangers_are_named(
     assert producer.flush(60) == 0
     with pytest.raises(PipelineError, match=f"The record at offset 1 of {dead} is no dead letter"):
         run_once(pipeline, tmp_path)
+
+
+def test_letters_that_a_condition_leaves_out_are_there_for_the_next_run(
+    spark: SparkSession, node: Broker, new_topic: NewTopic, crash_plan: Path, tmp_path: Path
+) -> None:
+    orders = new_topic(1)
+    dead = new_topic(1, name=f"{orders}-dead")
+    mended = [letter(orders, 0, offset) for offset in range(0, 20, 2)]
+    broken = [letter(orders, 0, offset, error="It is cut off.") for offset in range(1, 20, 2)]
+    write(node, dead, [*mended, *broken])
+
+    def run(where: str | None) -> None:
+        run_once(redrive(bootstrap=node.bootstrap, dead_letter_topic=dead, where=where), tmp_path)
+
+    condition = "error like '%not known%' and schema_id = 7 and offset < 100"
+    crash_plan.write_text("after-Committing-RecordDecision")
+    with pytest.raises(PipelineError):
+        run(condition)
+    run(condition)
+    assert read(spark, node, orders) == expected(mended)
+    run("offset = 5")
+    run(condition)
+    assert read(spark, node, orders) == expected([*mended, broken[2]])
+    run(None)
+    rest = [each for each in broken if each.offset != 5]
+    assert read(spark, node, orders) == expected([*mended, broken[2], *rest]), "each once, with its own headers alone"
+    write(node, dead, [letter(orders, 0, 99)])
+    with pytest.raises(PipelineError, match="nothing"):
+        run("nothing = 1")

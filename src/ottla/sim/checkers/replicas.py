@@ -30,6 +30,7 @@ from ottla.sim.checkers.storage import (
     check_recovery,
     check_recovery_point,
     check_synced,
+    check_table,
     check_whole,
 )
 from ottla.sim.checkers.violation import Violation
@@ -145,6 +146,7 @@ class ReplicaChecker:
         check_checksums(watch)
         if remains is not None:
             check_recovery(machine, watch, remains, self._compaction)
+            check_table(machine, watch)
         return watch
 
     def _look(self, machine: Machine, watch: Watch) -> None:
@@ -165,6 +167,8 @@ class ReplicaChecker:
             watch.end = end
             self.check_candidates(watch.place, log.topic_id, watch.ledger)
             self._lost_something = True
+            if machine.id not in self._damaged:
+                check_table(machine, watch)
         elif mirror.cleaned is not None:
             watch.noted = watch.committed = 0
             watch.ledger.cleaned_to = max(watch.ledger.cleaned_to, watch.untouched)
@@ -287,6 +291,7 @@ class ReplicaChecker:
             )
         if machine.id in self._damaged:
             return
+        check_table(machine, watch)
         if watch.compacted:
             self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
         missing = ledger.first_missing(watch.mirror.batches, max(watch.start, ledger.cleaned_to))
@@ -398,6 +403,6 @@ class ReplicaChecker:
             for watch in watches.values():
                 if not watch.log.offline and machine.id not in self._damaged and self._is_current(process, watch):
                     self._look(machine, watch)
-                    check_whole(watch)
+                    check_whole(machine, watch)
                     if watch.compacted:
                         self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.high_watermark)

@@ -11,11 +11,12 @@ from ottla.broker.hosted import HostedPartition
 from ottla.log import files
 from ottla.log.checkpoints import decode_partition_metadata
 from ottla.log.log import Log
-from ottla.model import NO_SEQUENCE, TopicPartition, Uuid, uuid_to_text
-from ottla.records import crc_is_valid, read_header
+from ottla.model import TopicPartition, Uuid, uuid_to_text
+from ottla.records import crc_is_valid
 from ottla.sim.checkers.compaction import CompactionChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Mirror, durable_end
+from ottla.sim.checkers.producer_tables import check_producers
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Machine
 from ottla.sim.volume import FileNode, Volume
@@ -188,18 +189,11 @@ def check_checksums(watch: Watch) -> None:
             raise Violation("E1", f"{watch.where}: {batch} does not have the checksum that it claims")
 
 
-def check_whole(watch: Watch) -> None:
-    """E1 and E7, of every batch."""
+def check_whole(machine: Machine, watch: Watch) -> None:
+    """E1, E7 and D2, of every batch."""
     check_checksums(watch)
     epochs: list[tuple[int, int]] = []
-    producers: dict[int, tuple[int, int]] = {}
     for batch in watch.mirror.batches:
-        if batch.producer_id >= 0:
-            header = read_header(batch.file.content, batch.position)
-            if not header.is_control:
-                producers[batch.producer_id] = (header.producer_epoch, header.last_sequence)
-            elif header.producer_epoch != producers.get(batch.producer_id, (-1, -1))[0]:
-                producers[batch.producer_id] = (header.producer_epoch, NO_SEQUENCE)
         if not epochs or batch.epoch > epochs[-1][0]:
             epochs.append((batch.epoch, batch.base))
     known = [(epoch, start) for epoch, start in watch.log.epochs.entries if start < watch.end]
@@ -211,12 +205,10 @@ def check_whole(watch: Watch) -> None:
         right = [epoch for epoch, _ in known] == [epoch for epoch, _ in epochs] and known[1:] == epochs[1:]
     if not right:
         raise Violation("E7", f"{watch.where}: the epochs are {epochs}, and the cache says {known}")
-    states = watch.log.producers.entries
-    for producer, expected in producers.items():
-        entry = states.get(producer)
-        if entry is not None and (entry.epoch, entry.last_sequence) != expected:
-            raise Violation(
-                "D2",
-                f"{watch.where}: producer {producer} wrote (epoch, sequence) {expected} last, and the table says "
-                f"{(entry.epoch, entry.last_sequence)}",
-            )
+    check_table(machine, watch)
+
+
+def check_table(machine: Machine, watch: Watch) -> None:
+    """D2 and D21, of a log of a topic."""
+    if watch.hosted is not None:
+        check_producers(machine, watch.where, watch.log, watch.mirror.batches, compacted=watch.compacted)

@@ -2,7 +2,8 @@
 
 A letter goes back as the record that it was, without the headers of its journey, to the partition that it came from. A
 task that was tried again may have written a letter twice: of the same letters in a run one goes back. Where it stopped
-is in its checkpoint, so a second run sends what has come since.
+is in its checkpoint, so a second run sends what has come since. Letters that a condition leaves out are written to the
+end of the dead-letter topic again, in the same transaction in which the others go back: the next run finds them there.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _PREFIX = "dead.letter."
+_ALL_HEADERS = "all_headers"
 
 
-def redrive(*, bootstrap: str, dead_letter_topic: str, to: str | None = None, name: str | None = None) -> Pipeline:
-    """With `to`, all go there, to the partitions that their keys say."""
+def redrive(
+    *, bootstrap: str, dead_letter_topic: str, to: str | None = None, where: str | None = None, name: str | None = None
+) -> Pipeline:
+    """With `to`, all go there, to the partitions that their keys say. With `where`, a condition of Spark's SQL on the
+    columns of `opened`, those that meet it. It is for runs that end: what is left out comes again."""
     called = name or f"redrive-{dead_letter_topic}"
 
     def build(spark: SparkSession) -> DataFrame:
@@ -34,16 +39,17 @@ def redrive(*, bootstrap: str, dead_letter_topic: str, to: str | None = None, na
             .option("kafka.group.id", called)
             .load()
         )
-        return as_they_were(records)
+        return opened(records)
 
     def prepare(letters: DataFrame) -> DataFrame:
-        return in_order(letters, keep_partitions=to is None)
+        return addressed(letters, dead_letter_topic, to=to, where=where)
 
-    return Pipeline(name=called, build=build, sink=TopicSink(bootstrap, to, prepare=prepare))
+    return Pipeline(name=called, build=build, sink=TopicSink(bootstrap, None, prepare=prepare))
 
 
-def as_they_were(letters: DataFrame) -> DataFrame:
-    """The records of dead letters, each with the topic, the partition and the offset that it had."""
+def opened(letters: DataFrame) -> DataFrame:
+    """The records of dead letters, each with the topic, the partition and the offset that it had, and what was wrong
+    with it."""
     from pyspark.sql import functions as F
 
     def told(header: str) -> Column:
@@ -57,15 +63,26 @@ def as_they_were(letters: DataFrame) -> DataFrame:
         F.coalesce(told(dead_letters.TOPIC), unknown).alias("topic"),
         told(dead_letters.PARTITION).cast("int").alias("partition"),
         told(dead_letters.OFFSET).cast("long").alias("offset"),
+        told(dead_letters.ERROR).alias("error"),
+        told(dead_letters.SCHEMA_ID).try_cast("int").alias("schema_id"),
         "key",
         "value",
         F.filter("headers", lambda each: ~each["key"].startswith(_PREFIX)).alias("headers"),
+        F.col("headers").alias(_ALL_HEADERS),
     )
 
 
-def in_order(letters: DataFrame, *, keep_partitions: bool) -> DataFrame:
-    """One of each letter, those of a partition in the order that they had there."""
+def addressed(letters: DataFrame, dead_letter_topic: str, *, to: str | None, where: str | None) -> DataFrame:
+    """One of each letter, those of a partition in the order that they had there, and where each goes."""
+    from pyspark.sql import functions as F
+
     place = ("topic", "partition", "offset")
     sorted_ = letters.dropDuplicates(list(place)).repartition(*place[:2]).sortWithinPartitions(*place)
-    kept = ("topic", *(("partition",) if keep_partitions else ()), "key", "value", "headers")
-    return sorted_.select(*kept)
+    goes = F.lit(True) if where is None else F.coalesce(F.expr(where), F.lit(False))
+    return sorted_.select(
+        F.when(goes, F.col("topic") if to is None else F.lit(to)).otherwise(dead_letter_topic).alias("topic"),
+        F.when(goes & F.lit(to is None), F.col("partition")).alias("partition"),
+        "key",
+        "value",
+        F.when(goes, F.col("headers")).otherwise(F.col(_ALL_HEADERS)).alias("headers"),
+    )

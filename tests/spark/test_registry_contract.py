@@ -1,0 +1,156 @@
+"""What Spark asks of a registry is what Confluent documents, and what Confluent's answers, newer fields too, is read.
+
+The other side here is a table of answers in the words of Confluent's API reference: paths, media types, error codes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from ottla.spark.registry import RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
+
+MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+CITY = json.dumps({"type": "record", "name": "City", "fields": [{"name": "name", "type": "string"}]})
+ORDER = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "city", "type": "City"}]})
+REFERENCES = [{"name": "City", "subject": "city", "version": 1}]
+NEWER = {"guid": "7d1f2a5e-0000-0000-0000-000000000001", "metadata": None, "ruleSet": None, "ts": 1_750_000_000_000}
+"""Fields that later releases have added to their answers."""
+
+
+class Confluent:
+    """Answers by method and path, each once or, the last of them, for ever."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], list[tuple[int, object]]] = {
+            ("GET", "/schemas/ids/7"): [(200, {"schema": ORDER, "references": REFERENCES, **NEWER})],
+            ("GET", "/schemas/ids/8"): [(200, {"schema": "{}", "schemaType": "JSON"})],
+            ("GET", "/schemas/ids/9"): [(404, {"error_code": 40403, "message": "Schema 9 not found"})],
+            ("GET", "/subjects/city/versions/1?deleted=true"): [
+                (200, {"subject": "city", "version": 1, "id": 3, "schema": CITY, "deleted": True, **NEWER})
+            ],
+            ("GET", "/subjects/orders%2Feu-value/versions/latest"): [
+                (
+                    200,
+                    {
+                        "subject": "orders/eu-value",
+                        "version": 4,
+                        "id": 7,
+                        "schemaType": "AVRO",
+                        "schema": ORDER,
+                        "references": REFERENCES,
+                        **NEWER,
+                    },
+                )
+            ],
+            ("GET", "/subjects/nobody/versions/latest"): [
+                (404, {"error_code": 40401, "message": "Subject 'nobody' not found."})
+            ],
+            ("POST", "/subjects/city/versions"): [(200, {"id": 3, "version": 1, "schema": CITY, **NEWER})],
+            ("POST", "/subjects/other/versions"): [
+                (409, {"error_code": 409, "message": "Schema being registered is incompatible"})
+            ],
+        }
+        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+
+    def answer(self, method: str, path: str) -> tuple[int, object]:
+        known = self.answers.get((method, path), [(404, {"error_code": 404, "message": "HTTP 404 Not Found"})])
+        return known.pop(0) if len(known) > 1 else known[0]
+
+
+@pytest.fixture
+def confluent() -> Confluent:
+    return Confluent()
+
+
+@pytest.fixture
+def url(confluent: Confluent) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            told = {name.lower(): value for name, value in self.headers.items()}
+            confluent.asked.append((self.command, self.path, told, json.loads(body) if body else None))
+            status, answer = confluent.answer(self.command, self.path)
+            said = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", MEDIA_TYPE)
+            self.send_header("Content-Length", str(len(said)))
+            if status == 429:
+                self.send_header("Retry-After", "0")
+            self.end_headers()
+            self.wfile.write(said)
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_schema_comes_with_what_it_refers_to_and_is_asked_for_once(confluent: Confluent, url: str) -> None:
+    registry = RegistryClient(RegistrySettings.parse(url, {"basic.auth.user.info": "key:secret"}))
+    for _ in range(2):
+        found = registry.by_id(7)
+    assert (found.id, found.kind, found.text, found.references) == (7, "AVRO", ORDER, (CITY,))
+    assert [each[:2] for each in confluent.asked] == [
+        ("GET", "/schemas/ids/7"),
+        ("GET", "/subjects/city/versions/1?deleted=true"),
+    ]
+    for _, _, told, _ in confluent.asked:
+        assert MEDIA_TYPE in told["accept"]
+        assert told["authorization"] == "Basic " + base64.b64encode(b"key:secret").decode()
+    assert registry.by_id(8).kind == "JSON"
+
+
+def test_subjects_are_quoted_and_their_latest_schema_is_read(url: str) -> None:
+    found = RegistryClient(RegistrySettings.parse(url)).latest("orders/eu-value")
+    assert (found.id, found.text, found.references) == (7, ORDER, (CITY,))
+
+
+def test_a_schema_is_registered_as_confluents_clients_do(confluent: Confluent, url: str) -> None:
+    registry = RegistryClient(RegistrySettings.parse(url))
+    assert registry.register("city", CITY) == 3
+    method, path, told, body = confluent.asked[-1]
+    assert (method, path, body) == ("POST", "/subjects/city/versions", {"schema": CITY})
+    assert told["content-type"] == MEDIA_TYPE
+    with pytest.raises(RegistryUnavailable, match="incompatible"):
+        registry.register("other", CITY)
+
+
+def test_what_is_not_there_is_told_apart_from_a_registry_that_does_not_answer(confluent: Confluent, url: str) -> None:
+    registry = RegistryClient(RegistrySettings.parse(url))
+    with pytest.raises(UnknownSchema, match="Schema 9 not found"):
+        registry.by_id(9)
+    with pytest.raises(UnknownSchema, match="'nobody' not found"):
+        registry.latest("nobody")
+    confluent.answers["GET", "/schemas/ids/5"] = [(401, {"error_code": 401, "message": "Unauthorized"})]
+    with pytest.raises(RegistryUnavailable, match="Unauthorized"):
+        registry.by_id(5)
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        (429, {"error_code": 429, "message": "Rate limit exceeded"}),
+        (500, {"error_code": 50003, "message": "Error while forwarding the request to the primary"}),
+    ],
+    ids=["asked-too-often", "no-primary"],
+)
+def test_what_passes_is_tried_again(confluent: Confluent, url: str, passing: tuple[int, object]) -> None:
+    confluent.answers["GET", "/schemas/ids/7"].insert(0, passing)
+    assert RegistryClient(RegistrySettings.parse(url)).by_id(7).text == ORDER
