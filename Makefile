@@ -20,8 +20,9 @@ USES_NATIVE := tests/records tests/wire/test_produce_codec.py tests/broker tests
 SEEDS ?= 0-199
 MODE ?= safety
 
-.PHONY: check setup format lint types layers fast test spark long sim oracle chaos demo fuzz run messages clean \
-	bench bench-cluster bench-groups bench-compaction bench-embedding bench-hostile bench-spark
+.PHONY: check setup format lint types layers fast test spark long sim oracle chaos demo fuzz run messages docs references \
+	pictures clean bench bench-cluster bench-groups bench-compaction bench-embedding bench-startup bench-gateway \
+	bench-hostile bench-spark
 
 check: format lint types layers fast
 
@@ -101,6 +102,14 @@ bench-compaction: $(READY)
 bench-embedding: $(READY)
 	@$(BIN)/python -m benchmarks.embedding --check
 
+# What all extras cost the start of `ottla up`.
+bench-startup: $(READY)
+	@$(BIN)/python -m benchmarks.startup --check
+
+# What a gateway listener costs.
+bench-gateway: $(READY)
+	@$(BIN)/python -m benchmarks.gateway
+
 # A million hostile requests, ten thousand connections, and what a well-behaved client feels meanwhile.
 bench-hostile: $(READY)
 	@$(BIN)/python -m benchmarks.hostile --check
@@ -124,6 +133,18 @@ demo: $(READY)
 messages: $(READY)
 	@$(BIN)/python -c "from tests.oracle.apache_kafka import classpath; classpath()"
 	@$(BIN)/python -m tools.codegen .cache/oracle/kafka-4.3.1
+
+# The documentation as a site, in build/site; a link that leads nowhere ends it.
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Write the reference pages anew from the code's tables.
+references: $(READY)
+	@$(BIN)/python -m tools.references
+
+# Draw the pictures of "How it works" anew, from runs of the simulator.
+pictures: $(READY)
+	@$(BIN)/python -m tools.pictures
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info src/ottla/*/*.so src/ottla/*/*/*.so

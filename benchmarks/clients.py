@@ -1,8 +1,8 @@
 """Real clients as processes of their own: librdkafka by confluent-kafka, and Java's producer and consumer.
 
-Run as `python -m benchmarks.clients produce|consume BOOTSTRAP TOPIC RECORDS SIZE`, the module is the confluent-kafka
-client itself; imported, it starts that process or a JVM, and parses what they print. The clients keep their defaults
-but for one, named where it is set.
+Run as `python -m benchmarks.clients produce|consume BOOTSTRAP TOPIC RECORDS SIZE [SETTINGS]`, the module is the
+confluent-kafka client itself; imported, it starts that process or a JVM, and parses what they print. The clients keep
+their defaults but for one, named where it is set.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import confluent_kafka
@@ -21,9 +22,12 @@ from tests.oracle.apache_kafka import REPOSITORY, TOOLS, compiled, run_java
 from .load import LoadFailed
 
 
-def librdkafka(action: str, bootstrap: str, topic: str, records: int, size: int) -> float:
-    """MB/s of `action` (produce or consume) through confluent-kafka."""
+def librdkafka(
+    action: str, bootstrap: str, topic: str, records: int, size: int, settings: Mapping[str, str] | None = None
+) -> float:
+    """MB/s of `action` (produce or consume) through confluent-kafka; `settings` are the client's own."""
     command = [sys.executable, "-m", "benchmarks.clients", action, bootstrap, topic, str(records), str(size)]
+    command.append(json.dumps(dict(settings or {})))
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise LoadFailed(f"confluent-kafka {action}: {done.stderr.strip()[-500:]}")
@@ -47,8 +51,8 @@ def java_consumer(bootstrap: str, topic: str, partitions: int, records: int) -> 
     return float(json.loads(done.lines[-1])["mb_s"])
 
 
-def _produce(bootstrap: str, topic: str, records: int, size: int) -> float:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+def _produce(bootstrap: str, topic: str, records: int, size: int, settings: Mapping[str, str]) -> float:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
     value = bytes(97 + index % 26 for index in range(size))
     producer.produce(topic, value)
     if producer.flush(30):
@@ -66,7 +70,7 @@ def _produce(bootstrap: str, topic: str, records: int, size: int) -> float:
     return time.perf_counter() - start
 
 
-def _consume(bootstrap: str, topic: str, records: int, size: int) -> float:
+def _consume(bootstrap: str, topic: str, records: int, size: int, settings: Mapping[str, str]) -> float:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -75,6 +79,7 @@ def _consume(bootstrap: str, topic: str, records: int, size: int) -> float:
             # By default librdkafka fetches nothing for a second once its queue is full, which it is the sooner the
             # faster the server: the figure would be that of the pause.
             "fetch.queue.backoff.ms": 1,
+            **settings,
         }
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
@@ -91,9 +96,9 @@ def _consume(bootstrap: str, topic: str, records: int, size: int) -> float:
     return elapsed
 
 
-def _main(action: str, bootstrap: str, topic: str, records: str, size: str) -> None:
+def _main(action: str, bootstrap: str, topic: str, records: str, size: str, settings: str = "{}") -> None:
     act = {"produce": _produce, "consume": _consume}[action]
-    elapsed = act(bootstrap, topic, int(records), int(size))
+    elapsed = act(bootstrap, topic, int(records), int(size), json.loads(settings))
     print(json.dumps({"mb_s": int(records) * int(size) / elapsed / 1e6}))
 
 

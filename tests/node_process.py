@@ -88,6 +88,7 @@ def start_node(
     if found is None:
         process.kill()
         process.wait()
+        process.stdout.close()
         raise AssertionError(f"the node said {line!r} and then:\n{log.read_text()}")
     return NodeProcess(process, found[1], log)
 

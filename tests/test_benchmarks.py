@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from benchmarks import load, report
+from benchmarks import hostile, load, locked, report
 from benchmarks.__main__ import without_compiler
 from benchmarks.cases import Case, Metric, Sample
 from benchmarks.runner import PATIENCE, Result, run_case
@@ -126,3 +126,54 @@ def test_a_series_that_is_checked_ends_with_what_it_found(
     where = ["--output", str(tmp_path)]
     assert command.main([*where, "--check"]) == status
     assert command.main(where) == 0
+
+
+# The hostile run.
+
+
+def phase(name: str, p99_ms: float, peak_mb: float = 100.0) -> hostile.Phase:
+    latencies = {"count": 1000.0, "p50_ms": 1.0, "p99_ms": p99_ms, "max_ms": 50.0}
+    return hostile.Phase(name, f"{name} was done", latencies, peak_mb)
+
+
+WHOLE, TORN = {"sent": 5000.0, "complete": True}, {"sent": 5000.0, "complete": False}
+
+
+@pytest.mark.parametrize(
+    ("phases", "end", "found"),
+    [
+        ([phase("idle", 2.0), phase("attack", 4.0)], WHOLE, []),
+        ([phase("idle", 2.0), phase("attack", 4.1)], WHOLE, ["attack: p99 is 2.05 times the idle one"]),
+        ([phase("idle", 2.0), phase("attack", 3.0, 700.0)], WHOLE, ["attack: 700 MB"]),
+        ([phase("idle", 2.0)], TORN, ["records are missing"]),
+    ],
+)
+def test_what_a_hostile_run_missed_is_said(
+    phases: list[hostile.Phase], end: dict[str, float], found: list[str]
+) -> None:
+    assert hostile.missed(phases, end) == found
+    page = "\n".join(hostile.section(phases, end))
+    assert ("missed" in page or "NOT all" in page or "700 MB" in page) == bool(found)
+
+
+@pytest.mark.parametrize(("part", "status"), [("attack", 1), ("locks", 0)])
+def test_a_hostile_run_that_is_checked_ends_with_what_it_found(
+    part: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "CACHE", tmp_path)
+    monkeypatch.setattr(report, "surroundings", lambda setting: ["A made-up machine."])
+    monkeypatch.setattr(hostile, "attack", lambda options, console: (["## Under attack", "", "row"], ["a bar"]))
+    monkeypatch.setattr(locked, "measured", lambda part, options, console, scratch: [MET, NO_BAR])
+    page = tmp_path / "page.md"
+    assert hostile.main([part, "--check", "--output", str(page)]) == status
+    assert hostile.main([part, "--output", str(page)]) == 0
+    assert "A made-up machine." in page.read_text()
+
+
+def test_a_hostile_run_that_fails_is_no_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(options: object, console: object) -> tuple[list[str], list[str]]:
+        raise load.LoadFailed("node 2 died")
+
+    monkeypatch.setattr(load, "CACHE", tmp_path)
+    monkeypatch.setattr(hostile, "attack", fails)
+    assert hostile.main(["attack"]) == 1

@@ -57,8 +57,10 @@ def test_a_module_keeps_the_rules_of_its_room(path: Path) -> None:
         ), f"async has no place in {room}"
     if room in PURE_ROOMS:
         assert not imported(tree) & MACHINE_MODULES, f"{room} is pure"
-    if room not in ("runtime", "cli", "broker", "testing", "sim", "console"):
+    if room not in ("runtime", "cli", "testing", "sim", "console"):
         assert not imported(tree) & {"socket", "select", "threading", "subprocess"}, "only runtime touches the machine"
+    if room in ("broker", "client"):
+        assert "time" not in imported(tree), "only runtime has clocks"
     assert not imported(tree) & {"pickle", "shelve", "marshal"}, "bytes that name code to run are not read"
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
+from urllib.parse import parse_qs
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
@@ -76,3 +80,52 @@ class Provider:
         if algorithm.startswith("PS"):
             return self._rsa.sign(signed, padding.PSS(padding.MGF1(digest), digest.digest_size), digest)
         return self._rsa.sign(signed, padding.PKCS1v15(), digest)
+
+
+class TokenEndpoint:
+    """Where clients get tokens for their names and secrets (RFC 6749, 4.4)."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/token"
+        self.asked: list[dict[str, list[str]]] = []
+        """What each of those who were let in wanted."""
+        self.refused = 0
+
+
+@contextmanager
+def token_endpoint(issue: Callable[[], str], client_id: str, secret: str) -> Iterator[TokenEndpoint]:
+    """Gives everybody who knows `secret` what `issue` makes."""
+    expected = f"Basic {b64encode(f'{client_id}:{secret}'.encode()).decode()}"
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            wanted = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            if self.path != "/token":
+                self.send_response(307)
+                self.send_header("Location", endpoint.url)
+                self.end_headers()
+            elif self.headers["Authorization"] == expected and wanted["grant_type"] == ["client_credentials"]:
+                endpoint.asked.append(wanted)
+                self._answer(200, {"access_token": issue(), "token_type": "Bearer"})
+            else:
+                endpoint.refused += 1
+                self._answer(401, {"error": "invalid_client"})
+
+        def _answer(self, status: int, body: dict[str, str]) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    endpoint = TokenEndpoint(server.server_port)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield endpoint
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

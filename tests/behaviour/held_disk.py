@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -84,12 +84,21 @@ class HeldDisk(SystemDisk):
 
 
 @contextmanager
-def node_on(disk: HeldDisk, directory: Path) -> Iterator[tuple[str, int]]:
-    """A node that serves from a thread of its own until the test is done, or it gives up; yields where."""
+def node_on(
+    disk: SystemDisk,
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    ports: Sequence[int] | None = None,
+    is_new: bool = True,
+) -> Iterator[tuple[str, int]]:
+    """A node that serves from a thread of its own until the test is done, or it gives up; yields where. One that is not
+    new goes on with what is in the directory, and needs the `ports` that it had."""
     runtime = replace(system_runtime(), disk=disk)
-    port, controller_port = free_ports(HOST, 2)
+    port, controller_port = free_ports(HOST, 2) if ports is None else ports
     config = NodeConfig(
         {
+            **(settings or {}),
             "process.roles": "broker,controller",
             "node.id": "1",
             "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
@@ -98,8 +107,9 @@ def node_on(disk: HeldDisk, directory: Path) -> Iterator[tuple[str, int]]:
             "log.dirs": str(directory),
         }
     )
-    options = FormatOptions(standalone=True)
-    format_node(disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
+    if is_new:
+        options = FormatOptions(standalone=True)
+        format_node(disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
     ready = threading.Event()
     loop = asyncio.new_event_loop()
     done = asyncio.Event()
@@ -129,7 +139,8 @@ def node_on(disk: HeldDisk, directory: Path) -> Iterator[tuple[str, int]]:
         assert not failures, failures
         yield HOST, port
     finally:
-        disk.open_gate()
+        if isinstance(disk, HeldDisk):
+            disk.open_gate()
         if not loop.is_closed():
             loop.call_soon_threadsafe(done.set)
         thread.join(PATIENCE_S)

@@ -244,7 +244,7 @@ def test_the_epoch_after_the_last_is_one_and_never_zero() -> None:
 
 @pytest.mark.ottla_only
 def test_a_full_cache_refuses_the_young_and_gives_up_the_idle() -> None:
-    sessions = FetchSessions(2, Random(1))
+    sessions = FetchSessions(2, Random(1), 1_000)
 
     def open_session(now_ms: int, *, privileged: bool = False, size: int = 1) -> FetchSession | None:
         partitions = [Wanted("t", index, 0, 1) for index in range(size)]

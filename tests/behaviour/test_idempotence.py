@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.records import batches
 from ottla.wire.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from ottla.wire.messages.describe_producers_response import DescribeProducersResponse, ProducerState
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -82,6 +83,18 @@ def test_a_duplicate_is_answered_with_the_offset_of_the_original(
     again = producer.send(0, 3)
     assert (again.error_code, again.base_offset, again.log_start_offset) == (0, 1, 0)
     assert client.list_offset(topic, LATEST).offset == 5
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_a_duplicate_is_answered_with_the_time_of_the_original(client: Client, name: str, kind: str) -> None:
+    """Of its batch, and that even where nobody else is told of a time."""
+    topic = client.create_topic(name, message_timestamp_type=kind)
+    producer = Producer(client, topic)
+    first = producer.send(0)
+    again = producer.send(0)
+    ((header, _),) = batches(client.fetch(topic, 0).records or b"")
+    told = header.max_timestamp if kind == "LogAppendTime" else -1
+    assert (first.log_append_time_ms, again.log_append_time_ms) == (told, header.max_timestamp)
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -50,7 +50,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def context(api_key: int, *, on_controller: bool = True) -> Context:
-    connection = cast(ClientConnection, SimpleNamespace(peer=("10.0.0.7", 1234)))
+    connection = cast(ClientConnection, SimpleNamespace(peer=("10.0.0.7", 1234), host="10.0.0.7"))
     services = cast(Services, SimpleNamespace(authorizer=None, quotas=None))
     return Context(services, connection, "PLAINTEXT", on_controller, api_key, 1, "test", "User:ada")
 

@@ -44,7 +44,7 @@ def allow(operation: Operation, kind: ResourceType, name: str) -> Acl:
 def context(authorizer: Authorizer | None, api_key: int, version: int = 0, *, on_controller: bool = True) -> Context:
     audit = AuditLog(SystemClock())
     services = cast(Services, SimpleNamespace(authorizer=authorizer, image=EMPTY_IMAGE, quotas=None, audit=audit))
-    connection = cast(ClientConnection, SimpleNamespace(peer=(HOST, 1234)))
+    connection = cast(ClientConnection, SimpleNamespace(peer=(HOST, 1234), host=HOST))
     return Context(services, connection, "PLAINTEXT", on_controller, api_key, version, "test")
 
 

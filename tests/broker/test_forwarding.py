@@ -71,7 +71,7 @@ class Broker:
         self.quotas = None
 
     def context(self, api_key: int, api_version: int) -> Context:
-        connection = cast(ClientConnection, SimpleNamespace(peer=("10.0.0.7", 1234)))
+        connection = cast(ClientConnection, SimpleNamespace(peer=("10.0.0.7", 1234), host="10.0.0.7"))
         return Context(cast(Services, self), connection, "PLAINTEXT", False, api_key, api_version, "ann's laptop")
 
     def catch_up(self, node: Node) -> None:

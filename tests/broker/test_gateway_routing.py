@@ -280,13 +280,6 @@ def test_clients_get_no_session() -> None:
         ({"ottla.gateway.listeners": "NONE"}, "NONE, which is none of the node's listeners"),
         ({"ottla.gateway.listeners": "PLAINTEXT"}, "give the gateway a listener of its own"),
         ({"ottla.gateway.listeners": "CONTROLLER"}, "give the gateway a listener of its own"),
-        (
-            {
-                "ottla.gateway.listeners": "gate",
-                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            },
-            "would count as done by the node itself: remove one of the two",
-        ),
     ],
 )
 def test_a_gateway_that_cannot_be_is_refused(settings: dict[str, str], sentence: str) -> None:

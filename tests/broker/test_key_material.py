@@ -18,13 +18,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ottla.broker.doors.key_material import material_of
+from ottla.broker.doors.key_material import check_replacement, material_of
 from ottla.config.node import NodeConfig
 from ottla.errors import StartupError
 from ottla.runtime.disk import SystemDisk
 from ottla.runtime.system import free_ports
 from ottla.runtime.tls import Tls
-from tests.certificates import Authority, Issued
+from tests.certificates import Authority, Issued, der
 from tests.node_process import running_node
 
 STATIC = {
@@ -81,15 +81,13 @@ def test_a_key_comes_from_one_place(issued: Issued) -> None:
         read(ssl_keystore_location=str(issued.store), ssl_keystore_key=issued.key.read_text())
 
 
-def subject(port: int) -> str:
-    """The common name that a server shows."""
+def certificate(port: int) -> bytes | None:
+    """What a server shows."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with socket.create_connection(("localhost", port), 60) as plain, context.wrap_socket(plain) as encrypted:
-        der = encrypted.getpeercert(binary_form=True)
-    assert der is not None
-    return next(name for name in ("first", "second", "third", "fourth") if f"node-{name}".encode() in der)
+        return encrypted.getpeercert(binary_form=True)
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
@@ -99,9 +97,45 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+# What may take a certificate's place.
+
+
+def replace(listener_settings: dict[str, str], old: Issued, new: Issued) -> None:
+    config = NodeConfig({**STATIC, **listener_settings, "ssl.keystore.location": str(new.store)})
+    before = NodeConfig({**STATIC, "ssl.keystore.location": str(old.store)})
+    first, second = (material_of(each, "SSL", SystemDisk(), server_side=True) for each in (before, config))
+    check_replacement(config, "SSL", first, second)
+
+
+def test_a_certificate_gives_way_to_one_with_the_same_names(authority: Authority, issued: Issued) -> None:
+    replace({}, issued, authority.issue("renewed", subject="/CN=node"))
+    replace({}, issued, authority.issue("more", subject="/CN=NODE", names="DNS:localhost,IP:127.0.0.1,DNS:elsewhere"))
+
+
+def test_one_with_another_subject_is_refused_unless_a_key_allows_it(authority: Authority, issued: Issued) -> None:
+    other = authority.issue("other")
+    with pytest.raises(StartupError, match=r"'CN=other' and was 'CN=node': set ssl\.allow\.dn\.changes=true"):
+        replace({}, issued, other)
+    with pytest.raises(StartupError, match="distinguished name"):
+        replace({"ssl.allow.san.changes": "true"}, issued, other)
+    replace({"ssl.allow.dn.changes": "true"}, issued, other)
+    replace({"listener.name.ssl.ssl.allow.dn.changes": "true"}, issued, other)
+
+
+def test_one_that_is_good_for_less_is_refused_unless_a_key_allows_it(authority: Authority, issued: Issued) -> None:
+    fewer = authority.issue("fewer", subject="/CN=node", names="DNS:other")
+    with pytest.raises(StartupError, match=r"lacks the alternative names 7f000001, localhost: set ssl\.allow\.san"):
+        replace({}, issued, fewer)
+    with pytest.raises(StartupError, match="alternative names"):
+        replace({"ssl.allow.dn.changes": "true"}, issued, fewer)
+    replace({"ssl.allow.san.changes": "true"}, issued, fewer)
+
+
 @pytest.mark.slow
 def test_a_running_node_takes_new_certificates(authority: Authority, tmp_path: Path) -> None:
-    stores = {name: authority.issue(f"node-{name}") for name in ("first", "second", "third")}
+    stores = {name: authority.issue(f"node-{name}", subject="/CN=node") for name in ("first", "second", "third")}
+    shown = {name: der(issued.certificate) for name, issued in stores.items()}
+    stranger = authority.issue("stranger")
     current = tmp_path / "current.pem"
     current.write_text(stores["first"].store.read_text())
     plain, encrypted, controller = free_ports("127.0.0.1", 3)
@@ -114,24 +148,29 @@ def test_a_running_node_takes_new_certificates(authority: Authority, tmp_path: P
     }
     arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     with running_node(tmp_path / "node", *arguments) as node:
-        assert subject(encrypted) == "first"
+        assert certificate(encrypted) == shown["first"]
         current.write_text("half of a file")
         wait_for(lambda: "the old ones stay" in node.log())
-        assert subject(encrypted) == "first"
+        current.write_text(stranger.store.read_text())
+        wait_for(lambda: "is another's" in node.log())
+        assert certificate(encrypted) == shown["first"]
         current.write_text(stores["second"].store.read_text())
-        wait_for(lambda: subject(encrypted) == "second")
+        wait_for(lambda: certificate(encrypted) == shown["second"])
+        assert node.log().count("is another's") == 1
 
         admin = AdminClient({"bootstrap.servers": f"localhost:{plain}"})
 
-        def alter(location: str) -> None:
+        def alter(location: object) -> None:
             entry = ConfigEntry(
-                "listener.name.ssl.ssl.keystore.location", location, incremental_operation=AlterConfigOpType.SET
+                "listener.name.ssl.ssl.keystore.location", str(location), incremental_operation=AlterConfigOpType.SET
             )
             resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
             for done in admin.incremental_alter_configs([resource]).values():
                 done.result(60)
 
         with pytest.raises(KafkaException, match="cannot be read"):
-            alter(str(tmp_path / "gone.pem"))
-        alter(str(stores["third"].store))
-        wait_for(lambda: subject(encrypted) == "third")
+            alter(tmp_path / "gone.pem")
+        with pytest.raises(KafkaException, match=r"ssl\.allow\.dn\.changes"):
+            alter(stranger.store)
+        alter(stores["third"].store)
+        wait_for(lambda: certificate(encrypted) == shown["third"])

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from ottla.broker import telemetry as module
 from ottla.broker.telemetry import ClientAttributes, Instance, Telemetry, compute_subscription_id, unpack
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.otlp import Point, PointKind
@@ -34,10 +33,12 @@ class HandClock:
 class Desk:
     """One node's telemetry, asked as clients ask it."""
 
-    def __init__(self) -> None:
+    def __init__(self, instances_max: int = 10_000) -> None:
         self.clock = HandClock()
         self.registry = Registry()
-        self.telemetry = Telemetry(clock=self.clock, random=Random(5), registry=self.registry, max_bytes=1000)
+        self.telemetry = Telemetry(
+            clock=self.clock, random=Random(5), registry=self.registry, max_bytes=1000, instances_max=instances_max
+        )
 
     def get(self, instance_id: Uuid, client: ClientAttributes = SOMEBODY, connection: object = "c1") -> Instance:
         found, instance = self.telemetry.get(instance_id, client, connection)
@@ -239,9 +240,8 @@ def test_instances_are_forgotten_after_three_intervals() -> None:
     assert not desk.telemetry._by_connection
 
 
-def test_a_flood_of_made_up_ids_stays_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "INSTANCES_MAX", 100)
-    desk = Desk()
+def test_a_flood_of_made_up_ids_stays_within_bounds() -> None:
+    desk = Desk(instances_max=100)
     for number in range(1000):
         desk.get(Uuid(number.to_bytes(16, "little")[::-1] if number else b"\x01" * 16), connection=number)
     assert desk.telemetry.instance_count == 100

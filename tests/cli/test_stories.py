@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.cli.sessions import run_ottla
+from tests.hanging import UNVERIFIED, hang
 from tests.node_process import running_node
 
 
@@ -34,7 +35,7 @@ def test_a_snapshot_is_forked(tmp_path: Path) -> None:
     assert fork.stdout is not None
     try:
         words = fork.stdout.readline().split()
-        assert (words[0], words[2:]) == ("ready:", ["with", "3", "records", "of", "1", "topics"])
+        assert (words[0], words[2:]) == ("ready:", ["with", "3", "records", "of", "1", "topic"])
         assert run_ottla(["consume", "orders", "-o", "beginning", "-e", "-b", words[1]])[1] == b"a\nb\nc\n"
         described = json.loads(run_ottla(["group", "describe", "billing", "--json", "-b", words[1]])[1])
         assert [each["committed"] for each in described["partitions"]] == [2]
@@ -112,6 +113,31 @@ def test_a_transaction_is_seen_and_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_transaction_that_hangs_is_found_and_ended(tmp_path: Path) -> None:
+    """Readers of committed records stand still before it, and go on when it is aborted."""
+    with running_node(tmp_path / "node", "--registry", "off", *UNVERIFIED) as node:
+        at = ("-b", node.bootstrap)
+        assert run_ottla(["topic", "create", "orders", *at])[0] == 0
+        producer_id = hang(node.address, "orders")
+        assert run_ottla(["produce", "orders", *at], b"later\n")[0] == 0
+        read = ("consume", "orders", "-o", "beginning", "-e", *at)
+        assert run_ottla([*read])[1] == b""
+        _, told, _ = run_ottla(["txn", "hanging", "--silent", "0ms", "--json", *at])
+        found = json.loads(told)
+        assert (found["topic"], found["partition"], found["producer_id"]) == ("orders", 0, producer_id)
+        assert (found["start_offset"], found["aborted"]) == (0, False)
+        assert run_ottla(["txn", "hanging", *at])[2] == "No transaction hangs.\n"  # It was written to just now.
+        status, told, _ = run_ottla(["doctor", "--hanging", "0ms", *at])
+        assert (status, b"End it with `ottla txn hanging orders --abort`." in told) == (1, True)
+        status, _, said = run_ottla(["txn", "hanging", "--silent", "0ms", "--abort", *at])
+        assert (status, said) == (1, "ottla: This aborts 1 transaction. Say --yes to do it without being asked.\n")
+        assert run_ottla([*read])[1] == b""
+        assert run_ottla(["txn", "hanging", "orders", "--silent", "0ms", "--abort", "--yes", *at])[0] == 0
+        assert run_ottla([*read])[1] == b"later\n"
+        assert run_ottla(["txn", "hanging", "--silent", "0ms", *at])[2] == "No transaction hangs.\n"
+
+
+@pytest.mark.slow
 def test_what_transactions_left_is_not_restored_and_positions_go_with_their_records(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
@@ -136,7 +162,7 @@ def test_what_transactions_left_is_not_restored_and_positions_go_with_their_reco
         status, out, said = run_ottla(["snapshot", "restore", file, "--rename", "orders=again", *at])
         assert (status, out.decode()) == (
             0,
-            f"2 records of 1 topics and the positions of 1 groups restored from {file}\n",
+            f"2 records of 1 topic and the positions of 1 group restored from {file}\n",
         )
         assert "offsets behind a hole are smaller now" in said
         assert (

@@ -16,6 +16,7 @@ AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.Standar
 OPTIONS = {
     "acl": (*NO_REGISTRY, "--set", AUTHORIZER, "--set", "super.users=User:ANONYMOUS"),
     "schema": (),
+    "protobuf": (),
 }
 """How the node of a session is started, where that matters."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import zipfile
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from ottla.cli import profiles
 from ottla.cli.formats import Record, parse_format, unescape
 from ottla.cli.output import cell, size, table
+from ottla.cli.schemas import split_message
 from ottla.cli.times import parse_duration, parse_moment, show_duration, show_moment
 from ottla.errors import StartupError
 from tests.cli.sessions import run_ottla
@@ -232,3 +234,50 @@ def test_every_command_explains_itself_with_an_example_and_knows_json(
     assert (status, err) == (0, "")
     assert text.index(f"$ ottla {' '.join(command)}") < text.index("Options")
     assert "--json" in text or command == ["snapshot", "fork"]  # Which is a node, and answers with nothing.
+
+
+def test_pipelines_are_told_as_json(tmp_path: Path) -> None:
+    from ottla.spark.pipelines.home import Home, State, Status
+
+    home = Home(tmp_path / "orders-table")
+    home.path.mkdir()
+    home.write_status(Status(state=State.FINISHED, batch=3, rows=10, lag={"orders-0": 7}))
+    status, out, _ = run_ottla(["pipeline", "status", "--home", str(tmp_path), "--json"])
+    told = json.loads(out)
+    assert (status, told["pipeline"], told["state"], told["batch"], told["lag"]) == (
+        0,
+        "orders-table",
+        "finished",
+        3,
+        7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "schema", "message"),
+    [
+        ("latest", "latest", None),
+        ("7", "7", None),
+        ("latest:shop.Order", "latest", "shop.Order"),
+        ("7:Order", "7", "Order"),
+        ("@shop.proto:Order", "@shop.proto", "Order"),
+        ("@a:b/order.avsc", "@a:b/order.avsc", None),
+        ("@shop.proto", "@shop.proto", None),
+    ],
+)
+def test_a_schema_may_name_a_message(wanted: str, schema: str, message: str | None) -> None:
+    assert split_message(wanted) == (schema, message)
+
+
+def test_directories_that_were_formatted_are_told_as_json(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.quorum.bootstrap.servers=localhost:9093\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+    )
+    command = ["format", str(properties), "--standalone", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "--json"]
+    status, out, _ = run_ottla(command)
+    told = {"directory": str(tmp_path / "data"), "node": 1, "cluster_id": "MkU3OEVBNTcwNTJENDM2Qk"}
+    assert (status, json.loads(out)) == (0, told)
+    assert run_ottla([*command, "--ignore-formatted"]) == (0, b"", "")

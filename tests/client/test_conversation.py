@@ -16,6 +16,8 @@ from ottla.wire.message import Message
 from ottla.wire.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 from ottla.wire.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from ottla.wire.messages.broker_heartbeat_response import BrokerHeartbeatResponse
+from ottla.wire.messages.envelope_request import EnvelopeRequest
+from ottla.wire.messages.envelope_response import EnvelopeResponse
 from ottla.wire.messages.fetch_request import FetchRequest
 from ottla.wire.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.wire.messages.sasl_authenticate_request import SaslAuthenticateRequest
@@ -244,6 +246,37 @@ def test_a_login_comes_between_the_greeting_and_everything_else() -> None:
     assert answered(conversation, token, SaslAuthenticateResponse(error_message=None)) == Ready()
     assert conversation.is_open
     assert conversation.unanswered == []
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_an_introduction_follows_every_login(locked: bool) -> None:
+    introduction = EnvelopeRequest(request_principal=b"somebody")
+    login = (lambda: PlainClient("node", "secret")) if locked else None
+    conversation: Conversation[str] = Conversation("node-1", login=login, introduction=introduction)
+    (sent,) = hear(conversation, frame(head_of(conversation.hello()), advertised(LOCKED)))
+    for _ in range(2):
+        if locked:
+            assert isinstance(sent, Send)
+            token = answered(conversation, sent, SaslHandshakeResponse(mechanisms=["PLAIN"]))
+            assert isinstance(token, Send)
+            sent = answered(conversation, token, SaslAuthenticateResponse(error_message=None, session_lifetime_ms=9))
+        assert isinstance(sent, Send)
+        assert head_of(sent.data).api_key == introduction.API_KEY
+        assert not conversation.is_open
+        assert answered(conversation, sent, EnvelopeResponse()) == Ready(session_ms=9 if locked else 0)
+        assert conversation.is_open
+        assert conversation.unanswered == []
+        if not locked:
+            return
+        sent = conversation.log_in()
+
+
+def test_who_takes_no_introduction_is_no_use() -> None:
+    conversation: Conversation[str] = Conversation("node-1", introduction=EnvelopeRequest())
+    (sent,) = hear(conversation, frame(head_of(conversation.hello()), advertised(VERSIONS)))
+    assert isinstance(sent, Send)
+    with pytest.raises(LoginRefused, match="CLUSTER_AUTHORIZATION_FAILED"):
+        answered(conversation, sent, EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
 def test_a_login_that_needs_a_key_waits_until_it_is_derived() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.client.settings import ClientSettings, InvalidClientConfig, parse_addresses
+from ottla.client.tokens import TokenEndpoint
 
 SERVERS = {"bootstrap.servers": "one:9092"}
 
@@ -56,12 +57,57 @@ def test_scram_by_delegation_token() -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "sasl.oauthbearer.client.credentials.client.id": "app",
+            "sasl.oauthbearer.client.credentials.client.secret": "hush",
+            "sasl.oauthbearer.scope": "kafka",
+        },
+        {
+            "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            'clientId="app" clientSecret="hush" scope="kafka";'
+        },
+        {
+            "sasl.oauthbearer.client.id": "app",
+            "sasl.oauthbearer.client.secret": "hush",
+            "sasl.oauthbearer.scope": "kafka",
+        },
+    ],
+    ids=["kafka", "jaas", "librdkafka"],
+)
+def test_an_identity_provider_is_named_as_clients_name_it(options: dict[str, str]) -> None:
+    url = "https://id.example/token"
+    common = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    sasl = ClientSettings.parse(SERVERS | common | {"sasl.oauthbearer.token.endpoint.url": url} | options).sasl
+    assert sasl is not None
+    assert sasl.token_endpoint == TokenEndpoint(url=url, client_id="app", client_secret="hush", scope="kafka")
+    assert "hush" not in repr(sasl)
+
+
+@pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"security.protocol": "TLS"}, "security.protocol is 'TLS'; choose one of PLAINTEXT, SSL"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is 'GSSAPI'; choose one of PLAIN"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "PLAIN needs a name and a password"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs a token"),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": "ftp://x",
+            },
+            "neither a file: nor an https: URL",
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": "https://id.example/token",
+            },
+            "set sasl.oauthbearer.client.credentials.client.id and",
+        ),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": 'X required a="b'},
             "sasl.jaas.config cannot be read: a quotation mark is not closed",

@@ -2,9 +2,10 @@
 
 Three real nodes, topics with three replicas of which two are required. librdkafka writes with acks=all, to one topic as
 an idempotent producer and to another as a plain one, and reads both as they grow; with `--java` Apache Kafka's own
-producer writes to a third. Meanwhile leaders and active controllers are killed (-9) and come back, or are stopped
-(SIGSTOP) for longer than a session and go on as if nothing had happened. Then everything is read once more by a new
-client, each partition's `History` is judged, the nodes are shut down, and their copies compared byte by byte.
+producers and consumers do the same with two more. Meanwhile leaders and active controllers are killed (-9) and come
+back, or are stopped (SIGSTOP) for longer than a session and go on as if nothing had happened. Then everything is read
+once more by a new client, each partition's `History` is judged, the nodes are shut down, and their copies compared byte
+by byte.
 
 The faults come from a seed; the processes' timing does not.
 """
@@ -12,8 +13,6 @@ The faults come from a seed; the processes' timing does not.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,13 +30,14 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from ottla.records import batches
 from tests.cluster.harness import PATIENCE_S, Cluster, eventually, running_cluster
 from tests.cluster.history import History
+from tests.cluster.java_clients import JavaReading, JavaWriting
 
 PARTITIONS = 2
 RATE = 200
 """Records a second that each producer writes, while it can."""
 QUEUE_MAX = 2000
 """Records that a producer may hold back while nobody takes them."""
-ONCE, PLAIN, JAVA = "once", "plain", "java"
+ONCE, PLAIN, JAVA_ONCE, JAVA_PLAIN = "once", "plain", "java-once", "java-plain"
 
 CLIENT: Mapping[str, object] = {
     "socket.timeout.ms": 3000,
@@ -186,42 +186,6 @@ class Reading:
         self._consumer.close()
 
 
-class JavaWriting:
-    """Apache Kafka's VerifiableProducer: idempotent, as Java's producers are, and one JSON line an acknowledgement."""
-
-    def __init__(self, bootstrap: str, topic: str, directory: Path) -> None:
-        from tests.oracle.apache_kafka import LOG_FLAGS, classpath, java
-
-        settings = directory / "producer.properties"
-        settings.write_text(
-            # The tool itself would neither retry nor be idempotent; Java's producer is both unless told otherwise.
-            f"retries={(1 << 31) - 1}\nenable.idempotence=true\nmax.in.flight.requests.per.connection=5\n"
-            "delivery.timeout.ms=120000\nrequest.timeout.ms=3000\nretry.backoff.ms=50\nreconnect.backoff.max.ms=200\n"
-        )
-        main = "org.apache.kafka.tools.VerifiableProducer"
-        command = [java(), *LOG_FLAGS, "-Xmx128M", "-cp", classpath(), main, "--bootstrap-server", bootstrap]
-        command += ["--topic", topic, "--throughput", str(RATE), "--acks", "-1", "--command-config", str(settings)]
-        self._output = directory / "java-producer"
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
-
-    def finish(self) -> None:
-        self._process.terminate()
-        self._process.wait(120)
-
-    def tell(self, histories: list[History]) -> list[str]:
-        """Report its acknowledgements. When each write began is not known, so real time is not judged."""
-        failures: list[str] = []
-        for line in self._output.read_text().splitlines():
-            told = json.loads(line)
-            match told["name"]:
-                case "producer_send_success":
-                    histories[told["partition"]].on_acknowledged(int(told["value"]), told["offset"], -1)
-                case "producer_send_error":
-                    failures.append(f"java: {told['value']} was refused: {told['message']}")
-        return failures
-
-
 def _consumer(bootstrap: str, topic: str) -> Consumer:
     consumer = Consumer(
         {
@@ -308,32 +272,38 @@ class Chaos:
 def run(
     cluster: Cluster, *, kills: int, pauses: int, seed: int, java: Path | None = None, loud: bool = False
 ) -> Outcome:
-    """Returns with all nodes shut down; complaints are in the outcome. `java` is where its producer keeps its
+    """Returns with all nodes shut down; complaints are in the outcome. `java` is where its clients keep their
     output."""
     outcome = Outcome()
-    topics = [ONCE, PLAIN, *([JAVA] if java else [])]
+    javas = [JAVA_ONCE, JAVA_PLAIN] if java else []
+    topics = [ONCE, PLAIN, *javas]
     for topic in topics:
         cluster.create_topic(topic, partitions=PARTITIONS, min_insync_replicas="2")
-    histories = {topic: [History(topic != PLAIN) for _ in range(PARTITIONS)] for topic in topics}
+    histories = {topic: [History(topic in (ONCE, JAVA_ONCE)) for _ in range(PARTITIONS)] for topic in topics}
     writers = [Writing(cluster.bootstrap, each, histories[each], idempotent=each == ONCE) for each in (ONCE, PLAIN)]
     readers = [Reading(cluster.bootstrap, each, histories[each], f"the reader of {each}") for each in topics]
     began = time.monotonic()
     with _at_work(writers, readers):
-        other = JavaWriting(cluster.bootstrap, JAVA, java) if java else None
+        others: list[tuple[str, JavaWriting | JavaReading]] = []
         try:
+            for topic in javas:
+                assert java is not None
+                idempotent = topic == JAVA_ONCE
+                writing = JavaWriting(cluster.bootstrap, topic, java, RATE, idempotent=idempotent)
+                others += [(topic, writing), (topic, JavaReading(cluster.bootstrap, topic, java))]
             time.sleep(0.5)
             Chaos(cluster, topics, writers, Random(seed), outcome, loud=loud).run(kills, pauses)
             time.sleep(0.5)
         finally:
-            if other is not None:
+            for _, other in others:
                 other.finish()
     outcome.seconds = time.monotonic() - began
     outcome.longest_gap_s = max(each.longest_gap_s for each in writers)
-    outcome.read = sum(each.count for each in readers)
     failures = [each.failure for each in writers] + [each.failure for each in readers]
     outcome.complaints += [each for each in failures if each is not None]
-    if other is not None:
-        outcome.complaints += other.tell(histories[JAVA])
+    for topic, other in others:
+        outcome.complaints += other.tell(histories[topic])
+    outcome.read = sum(len(seen) for each in histories.values() for history in each for seen in history.reads.values())
     ends: dict[tuple[str, int], int] = {}
     for topic in topics:
         final = read_to_the_end(cluster.bootstrap, topic)
@@ -407,7 +377,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pauses", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--java", action="store_true", help="Apache Kafka's producer takes part (needs Java and Maven)")
+    parser.add_argument("--java", action="store_true", help="Apache Kafka's clients take part (needs Java and Maven)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ottla-chaos-") as scratch:
         java = Path(scratch) if options.java else None

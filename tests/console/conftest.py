@@ -24,6 +24,11 @@ class Stage(NamedTuple):
     node: NodeProcess
     url: str
 
+    @property
+    def registry(self) -> str:
+        """Where the node's schemas are."""
+        return str(re.findall(r"^schemas: (\S+)$", self.node.log(), re.MULTILINE)[-1])
+
 
 def console_url(node: NodeProcess) -> str:
     """What `ottla up` says before it is ready."""
@@ -65,6 +70,11 @@ class Visitor:
         self.page.goto(self.url + path)
         self.page.wait_for_selector("h1")
         return self.page
+
+
+def choose(page: Page, label: str, text: str) -> None:
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=text, exact=True).click()
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
-from tests.console.conftest import HOSTILE, HOSTILE_GROUP, LIMIT_MS, Stage, Visitor
+from tests.console.conftest import HOSTILE, HOSTILE_GROUP, LIMIT_MS, Stage, Visitor, choose
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=LIMIT_MS)
@@ -136,11 +136,6 @@ def test_a_group_is_moved_after_a_preview(visitor: Visitor) -> None:
     page.get_by_role("button", name="Leave it as it is").click()
     expect(page.locator(".dialog")).to_have_count(0)
     expect(page.locator("tr", has_text="orders-0")).to_contain_text("59 records")
-
-
-def choose(page: Page, label: str, text: str) -> None:
-    page.get_by_label(label, exact=True).click()
-    page.get_by_role("option", name=text, exact=True).click()
 
 
 def test_what_people_write_is_never_run(visitor: Visitor) -> None:

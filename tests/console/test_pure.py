@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from ottla.admin.acls import Acl
 from ottla.console import addresses, filters
 from ottla.console.browsing import BadQuery, Query, cursor_text, parse_time
 from ottla.console.chart import chart
-from ottla.console.decoding import Decoder, Schema
+from ottla.console.decoding import Decoder, Schema, encode, parse_schema
 from ottla.console.history import History, Point
 from ottla.console.markup import join, tag
 from ottla.console.nodes import parse_metrics
-from ottla.console.pages.schemas import difference
+from ottla.console.pages.acls import in_words, wanted_acls
+from ottla.console.pages.schemas import difference, topic_of
+from ottla.console.pages.transactions import silent_min
 from ottla.console.picture import Window, describe, panel, picture
 from ottla.console.reading import SeenRecord
 from ottla.console.record_view import record_view
@@ -130,7 +134,7 @@ def test_a_bad_filter_is_told_in_a_sentence(text: str) -> None:
 
 def test_bytes_are_shown_as_what_they_are() -> None:
     parsed = avro.parse('{"type": "record", "name": "R", "fields": [{"name": "n", "type": ["null", "long"]}]}')
-    decoder = Decoder(lambda schema_id: Schema(schema_id=3, type="AVRO", parsed=parsed) if schema_id == 3 else None)
+    decoder = Decoder(lambda schema_id: Schema(schema_id=3, type="AVRO", as_avro=parsed) if schema_id == 3 else None)
     framed = prefix(3) + avro_values.encode(parsed, {"n": -70_000})
     shown = decoder.decode(framed)
     assert (shown.kind, shown.value) == ("avro, schema 3", {"n": -70_000})
@@ -276,3 +280,59 @@ def test_versions_of_a_schema_are_compared_line_by_line() -> None:
     assert '<span class="removed">-   &quot;a&quot;: 1,</span>' in shown
     assert '<span class="added">+   &quot;a&quot;: 2,</span>' in shown
     assert "&lt;" in shown
+
+
+def test_an_acl_is_said_in_words() -> None:
+    ann = Acl(resource="topic", name="orders", principal="User:ann", operation="read")
+    assert in_words(ann) == "User:ann may read on the topic orders, from any host."
+    all_ = replace(ann, name="*", operation="all", permission="deny", host="10.0.0.1")
+    assert in_words(all_) == "User:ann may not do everything with every topic, from 10.0.0.1."
+    (cluster,) = wanted_acls(
+        principal="User:ann",
+        permission="allow",
+        operations=["alter"],
+        resource="cluster",
+        name="",
+        pattern="prefixed",
+        host="",
+    )
+    assert (cluster.name, cluster.pattern, cluster.host) == ("kafka-cluster", "literal", "*")
+    assert in_words(cluster) == "User:ann may alter on the cluster, from any host."
+    wrongs: list[dict[str, Any]] = [{"principal": "ann"}, {"operations": []}, {"name": ""}]
+    for wrong in wrongs:
+        given: dict[str, Any] = {"principal": "User:a", "operations": ["read"], "name": "x"}
+        with pytest.raises(ValueError):
+            wanted_acls(permission="allow", resource="topic", pattern="literal", host="", **{**given, **wrong})
+
+
+def test_what_is_typed_is_encoded_as_its_schema_says() -> None:
+    avro_schema = parse_schema(
+        3, "AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}', ()
+    )
+    proto = parse_schema(4, "PROTOBUF", 'syntax = "proto3"; message R { int32 a = 1; }', ())
+    plain = parse_schema(5, "JSON", "{}", ())
+    for schema, body in ((avro_schema, b"\x0e"), (proto, b"\0\x08\x07"), (plain, b'{"a":7}')):
+        data = encode(schema, '{"a": 7}')
+        assert data == bytes([0, 0, 0, 0, schema.schema_id]) + body
+        decoded = Decoder(lambda _, found=schema: found).decode(data)  # type: ignore[misc]
+        assert decoded.value == {"a": 7}
+        assert decoded.kind == f"{schema.type.lower()}, schema {schema.schema_id}"
+        with pytest.raises(ValueError, match="write JSON"):
+            encode(schema, "{a: 7}")
+    for schema in (avro_schema, proto):
+        with pytest.raises(ValueError, match="a"):
+            encode(schema, '{"a": "seven"}')
+    with pytest.raises(ValueError, match="cannot be written by hand"):
+        encode(Schema(schema_id=1, type="THRIFT"), "{}")
+
+
+@pytest.mark.parametrize(("text", "minutes"), [("", 15), ("0", 0), ("90", 90), ("-1", 15), ("x", 15), ("9" * 20, 15)])
+def test_how_long_a_transaction_was_silent(text: str, minutes: int) -> None:
+    assert silent_min({"silent": text}) == minutes
+
+
+def test_a_subject_is_of_a_topic() -> None:
+    assert [topic_of(each, {"orders"}) for each in ("orders-value", "orders-key", "orders", "other-value")] == [
+        *("orders", "orders"),
+        *(None, None),
+    ]

@@ -121,6 +121,28 @@ def test_without_repeat_the_first_loss_is_told() -> None:
     played(story)
 
 
+def test_without_repeat_a_node_that_does_not_lead_is_asked_once() -> None:
+    async def story(channel: LeaderChannel, controller: Controller) -> None:
+        channel.on_leader(("n1", 1))
+        controller.answers = [ErrorCode.NOT_CONTROLLER]
+        with pytest.raises(KafkaError) as refused:
+            await ask(channel, 1, repeat=False)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        assert controller.asked == [1]
+
+    played(story)
+
+
+def test_without_repeat_nobody_waits_for_a_leader() -> None:
+    async def story(channel: LeaderChannel, controller: Controller) -> None:
+        with pytest.raises(KafkaError) as refused:
+            await ask(channel, 1, repeat=False)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        assert controller.asked == []
+
+    played(story)
+
+
 def test_an_error_that_this_release_does_not_know_is_an_unknown_error() -> None:
     async def story(channel: LeaderChannel, controller: Controller) -> None:
         channel.on_leader(("n1", 1))

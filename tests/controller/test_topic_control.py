@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from ottla.controller import topic_control
 from ottla.errors import ErrorCode
 from ottla.metadata.images import RESOURCE_TOPIC, ConfigResource
 from ottla.model import METADATA_TOPIC, ZERO_UUID, Uuid
@@ -329,8 +328,9 @@ def test_an_older_metadata_version_gets_older_records() -> None:
     assert Counter(acting.last_records) == {"TopicRecord": 1, "PartitionRecord": 1}
 
 
-def test_a_cluster_has_only_so_many_partitions(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_control, "PARTITIONS_MAX", 5)
+def test_a_cluster_has_only_so_many_partitions() -> None:
+    acting = Acting(ottla_partitions_max="5")
+    acting.unfenced(1, 2, 3)
     acting.create("orders", 4, 1)
     assert grow(acting, "orders", 6).error_code == ErrorCode.POLICY_VIOLATION
     request = CreateTopicsRequest(topics=[CreatableTopic(name="more", num_partitions=2, replication_factor=1)])

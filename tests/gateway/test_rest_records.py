@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
-from ottla.gateway.registry.refusals import Refusal
-from ottla.gateway.rest.api import Start, parse_positions, parse_start, refusal_of
+from ottla.gateway.http import Refusal
+from ottla.gateway.rest.api import RestApi, Start, parse_positions, parse_start, refusal_of
 from ottla.gateway.rest.cluster import BATCH_BYTES, EARLIEST, LATEST, _portions
 from ottla.gateway.rest.openapi import OPERATIONS, document, page
 from ottla.gateway.rest.paths import match
@@ -228,3 +230,37 @@ def _references(value: Any) -> list[str]:
         own = [value["$ref"]] if "$ref" in value else []
         return own + [found for each in value.values() for found in _references(each)]
     return [found for each in value for found in _references(each)] if isinstance(value, list) else []
+
+
+def test_a_lane_is_used_again_unless_nobody_knows_what_is_left_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Stub:
+        def __init__(self, settings: object) -> None:
+            self.closed = False
+            made.append(self)
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr("ottla.gateway.rest.api.Lane", Stub)
+
+    def fail(error: Exception) -> Any:
+        def work(lane: object) -> None:
+            raise error
+
+        return work
+
+    async def story() -> None:
+        rest = RestApi(ClientSettings.parse({"bootstrap.servers": "localhost:1"}))
+        for error in (KafkaError(ErrorCode.NOT_CONTROLLER), Refusal(404, "none")):
+            with pytest.raises(type(error)):
+                await rest._work(fail(error))
+        assert [each.closed for each in made] == [False]
+        with pytest.raises(OSError):
+            await rest._work(fail(OSError("cut off")))
+        assert [each.closed for each in made] == [True]
+        assert await rest._work(lambda lane: lane is made[1])
+        await rest.close()
+
+    asyncio.run(story())

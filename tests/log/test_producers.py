@@ -69,9 +69,9 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert send(new_log(), 500).first_offset == 0
 
 
-def test_producers_that_invent_ids_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.log.producers.PRODUCERS_MAX", 3)
+def test_producers_that_invent_ids_do_not_fill_the_memory() -> None:
     log = new_log()
+    log.producers.producers_max = 3
     for producer_id in (1, 2, 3):
         send(log, 0, producer_id=producer_id)
     refused(ErrorCode.POLICY_VIOLATION, log, 0, producer_id=4)

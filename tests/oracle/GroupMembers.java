@@ -1,6 +1,8 @@
 // Consumers of the Java client in one JVM, told on standard input when to join and leave, each polling in a thread of its
-// own. Commands: `join NAME GROUP PROTOCOL INSTANCE TOPIC` (INSTANCE may be -, TOPIC may be ~PATTERN), `leave NAME`,
-// `assigned` and `quit`. Each is answered by one line. Driven by test_consumer_protocol.py.
+// own. Commands: `join NAME GROUP PROTOCOL INSTANCE TOPIC` (PROTOCOL is `consumer`, `classic` or `cooperative:SESSION_MS`,
+// INSTANCE may be -, TOPIC may be ~PATTERN), `leave NAME`, `die NAME` (without a word to its group), `assigned`, `revoked`
+// (how many partitions each had to give up), `overlaps` (partitions that somebody was given while another had them) and
+// `quit`. Each is answered by one line. Driven by test_consumer_protocol.py.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -12,7 +14,9 @@ import java.util.Properties;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
+import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
@@ -20,10 +24,17 @@ import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 public class GroupMembers {
+    /** Who owns what, by group and partition: all of this JVM. */
+    private static final Map<String, String> OWNERS = new TreeMap<>();
+    private static final TreeSet<String> OVERLAPS = new TreeSet<>();
+
     static final class Member extends Thread implements ConsumerRebalanceListener {
         private final KafkaConsumer<String, String> consumer;
+        private final String group;
         private final TreeSet<String> owned = new TreeSet<>();
         private int seen = 0;
+        private int revoked = 0;
+        private volatile boolean silently = false;
         private String failure = null;
 
         Member(String bootstrap, String[] command) {
@@ -31,13 +42,21 @@ public class GroupMembers {
             config.put("bootstrap.servers", bootstrap);
             config.put("client.id", command[1]);
             config.put("group.id", command[2]);
-            config.put("group.protocol", command[3]);
+            group = command[2];
+            setName(command[1]);
+            boolean cooperative = command[3].startsWith("cooperative:");
+            config.put("group.protocol", cooperative ? "classic" : command[3]);
             config.put("auto.offset.reset", "earliest");
             config.put("key.deserializer", StringDeserializer.class.getName());
             config.put("value.deserializer", StringDeserializer.class.getName());
             if (command[3].equals("classic")) {
                 config.put("heartbeat.interval.ms", "200");
                 config.put("session.timeout.ms", "6000");
+            }
+            if (cooperative) {
+                config.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
+                config.put("heartbeat.interval.ms", "200");
+                config.put("session.timeout.ms", command[3].substring(command[3].indexOf(':') + 1));
             }
             if (!command[4].equals("-")) config.put("group.instance.id", command[4]);
             consumer = new KafkaConsumer<>(config);
@@ -51,11 +70,21 @@ public class GroupMembers {
         @Override
         public synchronized void onPartitionsAssigned(Collection<TopicPartition> partitions) {
             partitions.forEach(partition -> owned.add(partition.toString()));
+            synchronized (OWNERS) {
+                for (TopicPartition partition : partitions) {
+                    String before = OWNERS.put(group + "/" + partition, getName());
+                    if (before != null && !before.equals(getName())) OVERLAPS.add(partition + "@" + before);
+                }
+            }
         }
 
         @Override
         public synchronized void onPartitionsRevoked(Collection<TopicPartition> partitions) {
             partitions.forEach(partition -> owned.remove(partition.toString()));
+            revoked += partitions.size();
+            synchronized (OWNERS) {
+                for (TopicPartition partition : partitions) OWNERS.remove(group + "/" + partition, getName());
+            }
         }
 
         @Override
@@ -68,7 +97,9 @@ public class GroupMembers {
                     }
                 }
             } catch (WakeupException expected) {
-                consumer.close();
+                consumer.close(CloseOptions.groupMembershipOperation(silently
+                    ? CloseOptions.GroupMembershipOperation.REMAIN_IN_GROUP
+                    : CloseOptions.GroupMembershipOperation.DEFAULT));
             } catch (Exception unexpected) {
                 synchronized (this) {
                     failure = unexpected.toString();
@@ -80,9 +111,18 @@ public class GroupMembers {
             return failure != null ? "!" + failure.replace(' ', '_') : seen + ":" + String.join(",", owned);
         }
 
+        synchronized int revoked() {
+            return revoked;
+        }
+
         void leave() throws InterruptedException {
             consumer.wakeup();
             join();
+        }
+
+        void die() throws InterruptedException {
+            silently = true;
+            leave();
         }
     }
 
@@ -102,6 +142,18 @@ public class GroupMembers {
                 case "leave" -> {
                     members.remove(command[1]).leave();
                     System.out.println("ok");
+                }
+                case "die" -> {
+                    members.remove(command[1]).die();
+                    System.out.println("ok");
+                }
+                case "revoked" -> System.out.println(members.entrySet().stream()
+                    .map(entry -> entry.getKey() + "=" + entry.getValue().revoked())
+                    .collect(Collectors.joining(" ")));
+                case "overlaps" -> {
+                    synchronized (OWNERS) {
+                        System.out.println(String.join(" ", OVERLAPS));
+                    }
                 }
                 default -> System.out.println(members.entrySet().stream()
                     .map(entry -> entry.getKey() + "=" + entry.getValue().shown())

@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -127,6 +127,23 @@ _CONNECTOR_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
+FLINK_VERSION = "2.1.0"
+_REGISTRY_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ottla</groupId>
+  <artifactId>registry</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.flink</groupId><artifactId>flink-sql-avro-confluent-registry</artifactId>
+      <version>{FLINK_VERSION}</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
 class OracleUnavailable(RuntimeError):
     """Java, Maven or the jars cannot be had here; the message says what is missing."""
 
@@ -189,6 +206,15 @@ def spark_connector() -> list[Path]:
     return sorted(jars.glob("*.jar"))
 
 
+def registry_client() -> list[Path]:
+    """Confluent's Java client of schema registries, in the jar with which Apache Flink ships it."""
+    jars = CACHE / f"flink-registry-{FLINK_VERSION}"
+    with _cache_lock():
+        if not jars.is_dir():
+            _resolve(jars, _REGISTRY_POM)
+    return sorted(jars.glob("*.jar"))
+
+
 def _resolve(jars: Path, wanted: str = _POM) -> None:
     maven = _command("mvn", "Maven, to fetch Apache Kafka's jars (or OTTLA_KAFKA_CLASSPATH set to them)")
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
@@ -203,10 +229,11 @@ def _resolve(jars: Path, wanted: str = _POM) -> None:
         target.rename(jars)
 
 
-def compiled(source: Path) -> str:
-    """Compile one of our Java files against Kafka's jars if it changed; return a class path that holds it and them."""
+def compiled(source: Path, more: Iterable[Path] = ()) -> str:
+    """Compile one of our Java files against Kafka's jars, and `more`, if it changed; return a class path that holds it
+    and them."""
     javac = _command("javac", "a Java development kit (a runtime alone has no compiler)")
-    jars = classpath()
+    jars = os.pathsep.join([*map(str, more), classpath()])
     classes = CACHE / "classes" / source.stem
     marker = classes / f"{source.stem}.class"
     with _cache_lock():

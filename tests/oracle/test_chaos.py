@@ -1,4 +1,4 @@
-"""Apache Kafka's own producer among the clients that nodes die under; the long form is `make chaos CHAOS=--java`."""
+"""Apache Kafka's own clients among those that nodes die under; the long form is `make chaos CHAOS=--java`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.cluster.harness import running_cluster
 pytestmark = pytest.mark.oracle
 
 
-def test_javas_producer_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_javas_clients_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    """Producers that are idempotent and not, and consumers."""
     with running_cluster(tmp_path / "nodes") as cluster:
         outcome = chaos.run(cluster, kills=2, pauses=2, seed=5, java=tmp_path)
     assert outcome.complaints == []

@@ -1,4 +1,4 @@
-"""The Java client in groups of KIP-848, and Apache Kafka's tools on such groups."""
+"""The Java client in groups of KIP-848 and in cooperative ones (KIP-429), and Apache Kafka's tools on such groups."""
 
 from __future__ import annotations
 
@@ -45,6 +45,18 @@ class Members:
 
     def leave(self, name: str) -> None:
         assert self._say(f"leave {name}") == "ok"
+
+    def die(self, name: str) -> None:
+        """It is not heard of any more, and its group is to find out."""
+        assert self._say(f"die {name}") == "ok"
+
+    def revoked(self) -> dict[str, int]:
+        """How many partitions each had to give up until now."""
+        return {name: int(count) for name, _, count in (part.partition("=") for part in self._say("revoked").split())}
+
+    def overlaps(self) -> list[str]:
+        """What somebody was given while another member still had it."""
+        return self._say("overlaps").split()
 
     def assigned(self) -> dict[str, set[str]]:
         shown = {}
@@ -179,3 +191,24 @@ def test_static_members_keep_what_they_had(members: Members, at_quick: At, topic
     assert members.until_shared(topic, 4, "one", "two") == had
     members.leave("one")
     members.leave("two")
+
+
+def test_cooperative_members_give_up_only_what_moves(members: Members, at_quick: At, topic: str) -> None:
+    """KIP-429: in two rebalances, and nothing is anybody's twice. Who dies is replaced when its session ends."""
+    created(at_quick, topic, 6)
+    members.join("one", topic, topic, protocol="cooperative:45000")
+    members.until_shared(topic, 6, "one")
+    members.join("two", topic, topic, protocol="cooperative:6000")
+    members.until_shared(topic, 6, "one", "two")
+    assert members.revoked() == {"one": 3, "two": 0}
+    members.join("three", topic, topic, protocol="cooperative:45000")
+    had = members.until_shared(topic, 6, "one", "two", "three")
+    assert members.revoked() == {"one": 4, "two": 1, "three": 0}
+    members.die("two")
+    found = members.until_shared(topic, 6, "one", "three")
+    assert found["one"] > had["one"]
+    assert found["three"] > had["three"]
+    assert members.revoked() == {"one": 4, "three": 0}
+    assert [each for each in members.overlaps() if each.startswith(topic)] == []
+    members.leave("one")
+    members.leave("three")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from ottla.runtime.disk import SystemDisk
 from ottla.runtime.network import SocketNetwork
 from ottla.runtime.tls import BadKeyMaterial, Tls, TlsMaterial, TlsNetwork
 from tests.certificates import Authority, Issued
+from tests.hostile.mutation import mutate
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +143,27 @@ async def test_what_is_sent_arrives(authority: Authority, server: Issued, versio
         async with asyncio.timeout(60):
             await ends[0].lost.wait()
             await client.lost.wait()
+
+
+async def test_large_answers_are_encrypted_bit_by_bit(
+    authority: Authority, server: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL keeps the memory that it once needed for as long as a connection lasts."""
+    sizes: list[int] = []
+    encrypt = tls_module.TlsConnection._encrypt
+
+    def watched(connection: tls_module.TlsConnection, data: bytes) -> None:
+        sizes.append(len(data))
+        encrypt(connection, data)
+
+    monkeypatch.setattr(tls_module.TlsConnection, "_encrypt", watched)
+    sent = bytes(range(250)) * 12_000
+    async with listening(Tls(material(server), server_side=True), lambda end: end.write(sent)) as (port, _):
+        client = await connect(port, material(trust=authority))
+        client.write(b"go")
+        assert await client.hears(len(sent)) == sent
+    assert sum(sizes) == len(sent) + 2
+    assert max(sizes) <= tls_module.CHUNK_BYTES
 
 
 async def test_files_are_sent_in_order_with_what_is_around_them(
@@ -307,6 +331,28 @@ async def test_whoever_does_not_speak_tls_is_hung_up_on(server: Issued, monkeypa
         async with asyncio.timeout(60):
             assert await reader.read() == b""
         writer.close()
+
+
+async def test_spoilt_handshakes_harm_nobody_else(authority: Authority, server: Issued) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello_of = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        hello_of.do_handshake()
+    hello, chance = outgoing.read(), Random(1)
+    async with listening(Tls(material(server), server_side=True), echo) as (port, ends):
+        beside = await connect(port, material(trust=authority))
+        for _ in range(200):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(mutate(hello, chance, [hello]))
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        async with asyncio.timeout(60):
+            for end in ends[1:]:
+                await end.lost.wait()
+        assert not any(end.received for end in ends)
+        beside.write(b"hello")
+        assert await beside.hears(5) == b"hello"
 
 
 @pytest.mark.parametrize(

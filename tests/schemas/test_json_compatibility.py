@@ -18,6 +18,10 @@ def with_property(schema: dict[str, Any], name: str, kind: Any, **more: Any) -> 
     return {**schema, "properties": {**schema["properties"], name: kind}, **more}
 
 
+def patterned(schema: dict[str, Any] = OPEN, /, **patterns: Any) -> dict[str, Any]:
+    return {**schema, "patternProperties": patterns}
+
+
 FIT: list[tuple[Any, Any]] = [
     ({"type": "string"}, {"type": "string", "title": "other", "description": "words"}),
     ({"type": "number"}, {"type": "integer"}),
@@ -49,6 +53,16 @@ FIT: list[tuple[Any, Any]] = [
     ({"type": "string"}, {"allOf": [{"type": "string"}, {"maxLength": 5}]}),
     ({"$ref": "#/definitions/x", "definitions": {"x": {"type": "number"}}}, {"type": "integer"}),
     ({"$ref": "other.json"}, {"$ref": "other.json"}),
+    # Names that are like a pattern.
+    (patterned(**{"^n_": {"type": "number"}}), patterned(**{"^n_": {"type": "integer"}})),
+    (patterned(**{"^n_": {"type": "number"}}), patterned(CLOSED)),
+    (patterned(OPEN), patterned(**{"^n_": {"type": "integer"}})),
+    (
+        with_property(patterned(CLOSED, **{"^n_": {"type": "number"}}), "n_a", {"type": "number"}),
+        patterned(CLOSED, **{"^n_": {"type": "integer"}}),
+    ),
+    (patterned(CLOSED, **{"^n_": {"type": "number"}}), with_property(CLOSED, "n_a", {"type": "integer"})),
+    (patterned(OPEN, **{"(?=a)": {"type": "number"}}), patterned(OPEN, **{"(?=a)": {"type": "integer"}})),
 ]
 UNFIT: list[tuple[Any, Any, str]] = [
     ({"type": "integer"}, {"type": "string"}, "TYPE_CHANGED"),
@@ -90,6 +104,30 @@ UNFIT: list[tuple[Any, Any, str]] = [
     ),
     ({"$ref": "other.json"}, {"$ref": "another.json"}, "REFERENCE_CHANGED"),
     ({"not": {"type": "string"}}, {}, "NOT_TYPE_EXTENDED"),
+    (patterned(**{"^n_": {"type": "integer"}}), patterned(**{"^n_": {"type": "number"}}), "TYPE_NARROWED"),
+    (patterned(**{"^n_": {"type": "integer"}}), OPEN, "PATTERN_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"),
+    (
+        patterned(**{"^n_": {"type": "integer"}}),
+        {**OPEN, "additionalProperties": {"type": "string"}},
+        "PATTERN_PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+    ),
+    (CLOSED, patterned(CLOSED, **{"^n_": {}}), "PATTERN_PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL"),
+    (
+        {**OPEN, "additionalProperties": {"type": "string"}},
+        patterned(CLOSED, **{"^n_": {"type": "integer"}}),
+        "PATTERN_PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+    ),
+    (
+        with_property(CLOSED, "n_a", {"type": "string"}),
+        patterned(CLOSED, **{"^n_": {"type": "integer"}}),
+        "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+    ),
+    (
+        patterned(CLOSED, **{"^n_": {"type": "integer"}}),
+        with_property(CLOSED, "n_a", {"type": "string"}),
+        "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+    ),
+    (patterned(CLOSED, **{"^a$": {"type": "integer"}}), CLOSED, "TYPE_CHANGED"),
 ]
 
 

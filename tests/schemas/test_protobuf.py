@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.kinds import KINDS, SchemaText, SchemaType
-from ottla.schemas.protobuf import Field, parse
+from ottla.schemas.protobuf import parse
 from ottla.schemas.protobuf_compatibility import troubles
+from ottla.schemas.protobuf_types import Field
 
 SHOP = """
 syntax = "proto3"; // A shop.
@@ -43,7 +44,7 @@ def test_a_schema_is_read() -> None:
     file = parse(SHOP)
     assert file.package == "shop.v1"
     assert list(file.messages) == ["Order", "Order.Line"]
-    assert file.enums == {"Order.Kind"}
+    assert file.enums == {"Order.Kind": {"NONE": 0, "BIG": 1, "NEGATIVE": -1}}
     fields = file.messages["Order"].fields
     assert fields[1] == Field(name="id", number=1, label="", type="string")
     assert (fields[2].label, fields[4].type, fields[5].oneof, fields[7].label) == ("repeated", "map", "pay", "optional")
@@ -120,7 +121,11 @@ def descriptor() -> descriptor_pb2.FileDescriptorProto:
     line.field.add(name="enum", number=5, type=kinds.TYPE_BOOL)
     entry = order.nested_type.add(name="ByNameEntry")
     entry.options.map_entry = True
-    order.enum_type.add(name="Kind").value.add(name="NONE", number=0)
+    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING)
+    entry.field.add(name="value", number=2, type=kinds.TYPE_MESSAGE, type_name=".shop.v1.Order.Line")
+    kind = order.enum_type.add(name="Kind")
+    for name, number in (("NONE", 0), ("BIG", 1), ("NEGATIVE", -1)):
+        kind.value.add(name=name, number=number)
     return file
 
 
@@ -129,9 +134,9 @@ def test_text_and_descriptor_say_the_same() -> None:
     assert binary.package == text.package
     assert set(binary.messages) == set(text.messages)
     assert binary.enums == text.enums
-    assert [(each.oneof, each.type == "map") for each in binary.messages["Order"].fields.values()] == [
-        (each.oneof, each.type == "map") for each in text.messages["Order"].fields.values()
-    ]
+    assert [
+        (each.oneof, each.type == "map", each.is_explicit) for each in binary.messages["Order"].fields.values()
+    ] == [(each.oneof, each.type == "map", each.is_explicit) for each in text.messages["Order"].fields.values()]
     assert troubles(text, binary) == troubles(binary, text) == []
 
 

@@ -170,6 +170,63 @@ async def test_one_failing_disk_takes_its_own_partitions_and_no_others() -> None
             assert await it.fetch("t", index) == [b"before"]
 
 
+async def test_a_disk_that_fails_while_its_logs_are_loaded_is_offline_for_all() -> None:
+    station = Station(**{"metadata.log.dir": "/a"})
+    async with station.running() as it:
+        await it.create("t", 4)
+        for index in range(4):
+            assert await it.produce("t", index, b"before") == 0
+        places = it.places()
+        lost = [partition.partition for partition, place in places.items() if place == "/b"]
+
+    list_directory = station.disk.list
+
+    def unreadable(path: str) -> list[str]:
+        if path == "/b":
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "/b is broken")
+        return list_directory(path)
+
+    station.disk.list = unreadable  # type: ignore[method-assign]
+    async with station.running() as it:
+        assert it.node.services.logs.previous_broker_epoch == -1
+
+        def is_told() -> bool:
+            (broker,) = it.node.services.image.cluster.brokers.values()
+            return len(broker.log_dirs) == 1
+
+        await until(is_told)
+        image = it.node.services.image
+        topic = image.topic("t")
+        assert topic is not None
+        for index in range(4):
+            # No empty log elsewhere passes for what is on the broken disk.
+            assert (TopicPartition("t", index) in it.places()) == (index not in lost)
+            assert topic.partitions[index].leader == (-1 if index in lost else 1)
+            if index not in lost:
+                assert await it.fetch("t", index) == [b"before"]
+    station.disk.list = list_directory  # type: ignore[method-assign]
+    async with station.running() as it:
+        assert it.places() == places
+        for index in range(4):
+            assert await it.fetch("t", index) == [b"before"]
+
+
+async def test_a_disk_that_takes_no_new_log_goes_offline() -> None:
+    station = Station(**{"metadata.log.dir": "/a"})
+    async with station.running() as it:
+        station.break_directory("/b")
+        await it.create("t", 2)
+
+        def is_told() -> bool:
+            (broker,) = it.node.services.image.cluster.brokers.values()
+            return len(broker.log_dirs) == 1
+
+        await until(is_told)
+        assert it.held() == {"/a": 1, "/b": 0}
+        assert (await it.describe())["/b"].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    station.disk.hook = None
+
+
 async def test_with_the_metadata_s_disk_the_node_stops() -> None:
     station = Station(**{"metadata.log.dir": "/a"})
     async with station.running() as it:

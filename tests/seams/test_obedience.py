@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.control.control_plane import metadata_log_config
 from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime import DiskError, ListenOptions
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -138,6 +138,25 @@ async def test_a_log_of_an_older_topic_of_the_same_name_is_not_served() -> None:
     identity.write(0, _other_identity(disk.read_file("/data/t-0/partition.metadata")))
     async with serving(memory_runtime(disk, clock, network), network) as (_, client):
         assert await fetch(client) == []
+
+
+async def test_damaged_metadata_is_refused_at_every_start() -> None:
+    """A supervisor starts the node again: the log must not be taken for one that a crash left, and cut."""
+    disk, clock, network = FaultyDisk(), LoopClock(), MemoryNetwork()
+    async with serving(fresh(disk, clock, network), network) as (_, client):
+        topics = [CreatableTopic(name="damaged", num_partitions=1, replication_factor=1)]
+        await client.ask(CreateTopicsRequest(topics=topics), CreateTopicsResponse, 7)
+    path = "/data/__cluster_metadata-0/00000000000000000000.log"
+    sound = disk.read_file(path)
+    disk.open(path).write(0, sound.replace(b"damaged", b"dbmaged"))
+    for _ in range(3):
+        disk = disk.copy()
+        with pytest.raises(StartupError, match="is damaged at offset"):
+            await Node(CONFIG, memory_runtime(disk, clock, MemoryNetwork())).start()
+    disk = disk.copy()
+    disk.open(path).write(0, sound)
+    async with serving(memory_runtime(disk, clock, network), network) as (node, _):
+        assert node.services.image.topic("damaged") is not None
 
 
 async def test_log_starts_are_on_the_disk_before_retention_renames_a_file() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.security.certificates import BadMappingRules, distinguished_name, parse_mapping_rules
+from ottla.security.certificates import BadMappingRules, alternative_names, distinguished_name, parse_mapping_rules
 from ottla.security.sasl import AuthenticationFailed
 from tests.certificates import Authority, der
 
@@ -48,6 +48,21 @@ def test_a_certificate_cut_anywhere_is_refused_or_named_alike(authority: Authori
     for size in range(len(whole)):
         with pytest.raises(AuthenticationFailed):
             distinguished_name(whole[:size])
+        with pytest.raises(AuthenticationFailed):
+            alternative_names(whole[:size])
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ("DNS:localhost", {(0x82, b"localhost")}),
+        ("DNS:a,DNS:b,IP:127.0.0.1", {(0x82, b"a"), (0x82, b"b"), (0x87, bytes((127, 0, 0, 1)))}),
+        ("critical,email:a@b,URI:https://c", {(0x81, b"a@b"), (0x86, b"https://c")}),
+    ],
+)
+def test_alternative_names_are_found(authority: Authority, names: str, found: set[tuple[int, bytes]]) -> None:
+    assert alternative_names(der(authority.issue("someone", names=names).certificate)) == found
+    assert alternative_names(der(authority.certificate)) == frozenset()
 
 
 @pytest.mark.parametrize(

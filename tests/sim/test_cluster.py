@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -22,12 +23,19 @@ from ottla.sim.run import UNDER_WAY_S, Simulation
 
 
 @contextmanager
-def running(seed: int = 2, nodes: int = 3) -> Iterator[Simulation]:
+def running(
+    seed: int = 2, nodes: int = 3, *, with_fleeting: bool = False, two_directories: bool = False
+) -> Iterator[Simulation]:
     """A cluster with its topic, and no trouble but what a test makes."""
-    simulation = Simulation(expand(seed, Mode.LIVENESS, kinds=tuple(KINDS), nodes=nodes))
+    options = expand(seed, Mode.LIVENESS, kinds=tuple(KINDS), nodes=nodes, with_fleeting=with_fleeting)
+    directories = ",".join(view.LOG_DIRS if two_directories else view.LOG_DIRS[:1])
+    settings = {**options.settings, "log.dirs": directories}
+    fleeting = options.fleeting if with_fleeting else None
+    partitions = 3 if two_directories else options.partitions
+    simulation = Simulation(replace(options, settings=settings, fleeting=fleeting, partitions=partitions))
     try:
         simulation.cluster.start()
-        simulation._until(create_topics(simulation), 60, "the topic could be created")
+        simulation.until(create_topics(simulation), 60, "the topic could be created")
         passes(simulation, 5)
         yield simulation
     finally:

@@ -8,8 +8,10 @@ import pytest
 
 from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
+from ottla.log.producers import ProducerEntry, ProducerStates
 from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, end_txn_batch, read_header
+from ottla.records.batch import DELETE_HORIZON_FLAG
 from ottla.sim.checkers.compaction import PASS_MAX_MS, CompactionChecker
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.survivors import check_survivors
@@ -31,6 +33,7 @@ class _Log:
     def __init__(self, log_end_offset: int) -> None:
         self.log_end_offset = self.high_watermark = log_end_offset
         self.config = LogConfig(compact=True, delete_retention_ms=1000)
+        self.producers = ProducerStates()
 
 
 class Story:
@@ -75,10 +78,21 @@ class Story:
         """The tombstone at `offset`, with the horizon that a first pass gave it."""
         return self._record(offset, key, None, -1, horizon_ms)
 
-    def becomes(self, *left: Batch | int, before: list[Batch] | None = None) -> None:
-        """Compaction leaves these: batches, or the offsets of those that stay as they were."""
+    def stamped_marker(self, offset: int, producer_id: int, horizon_ms: int) -> Batch:
+        """The same of a marker."""
+        marker = end_txn_batch(
+            commit=False, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0, timestamp=horizon_ms
+        )
+        attributes = int.from_bytes(marker[21:23], "big") | DELETE_HORIZON_FLAG
+        marker[21:23] = attributes.to_bytes(2, "big")
+        return _batch(offset, marker)
+
+    def becomes(self, *left: Batch | int, before: list[Batch] | None = None, known: tuple[int, ...] = ()) -> None:
+        """Compaction leaves these: batches, or the offsets of those that stay as they were. The log still knows the
+        producers `known`."""
         after = [self.batches[each] if isinstance(each, int) else each for each in left]
         log = cast(Log, _Log(len(self.batches)))
+        log.producers.entries.update({producer_id: ProducerEntry(producer_id) for producer_id in known})
         self.checker.on_cleaned(self.machine, PLACE, log, before or self.batches, after)
 
 
@@ -160,6 +174,31 @@ def test_a_marker_stays_as_long_as_anything_of_its_transaction(story: Story) -> 
     story.mark(7, commit=True)
     with pytest.raises(Violation, match="E13"):
         story.becomes(0)
+
+
+def test_a_marker_goes_after_its_horizon(story: Story) -> None:
+    """As a tombstone, when nothing is left of its transaction."""
+    now_ms = story.machine.clock.wall_ms()
+    story.write(b"a", b"1", producer_id=7)
+    story.mark(7, commit=False)
+    story.becomes(1)
+    with pytest.raises(Violation, match=r"E11: .*lost the marker"):
+        story.becomes()
+    with pytest.raises(Violation, match=r"E11: .*lost the marker"):
+        story.becomes(before=[story.stamped_marker(1, 7, now_ms + 1000)])
+    story.becomes(before=[story.stamped_marker(1, 7, now_ms - 1)])
+    with pytest.raises(Violation, match=r"E11: .*go at"):
+        story.becomes(story.stamped_marker(1, 7, now_ms - PASS_MAX_MS))
+
+
+def test_the_last_batch_of_a_producer_stays(story: Story) -> None:
+    """E14: or its marker, if that is the last that is known of it."""
+    story.write(b"a", b"1", producer_id=7)
+    story.mark(7, commit=False)
+    story.becomes(1)
+    with pytest.raises(Violation, match="E14"):
+        story.becomes(1, known=(7,))
+    story.becomes(0, 1, known=(7,))
 
 
 def test_a_restart_finds_all_that_was_left(story: Story) -> None:

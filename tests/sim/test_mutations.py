@@ -23,10 +23,18 @@ def test_a_historic_bug_is_caught(mutation: Mutation) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "seed"), [("two-voter-changes", 0), ("unclean-restart-stays-a-candidate", 0), ("double-ownership", 0)]
+    ("name", "seed"),
+    [
+        ("two-voter-changes", 0),
+        ("unclean-restart-stays-a-candidate", 0),
+        ("double-ownership", 0),
+        ("growth-with-stale-broker-epoch", 8),
+        ("old-topic-served", 0),
+        ("damaged-metadata-replayed", 0),
+    ],
 )
 def test_some_historic_bugs_are_caught_soon(name: str, seed: int) -> None:
-    """One of the quorum, one of replication, one of coordinators, each by a seed that is known to show it."""
+    """Of the quorum, of replication, of coordinators and of disks, each by a seed that is known to show it."""
     result = run_job(Job(seed=seed, mode=Mode.SAFETY, mutation=name))
     assert result.failure is not None
     assert result.failure.split(":")[0] in MUTATIONS[name].breaks, result.failure

@@ -13,9 +13,10 @@ import pytest
 
 from ottla.sim import run as simulation
 from ottla.sim.batch import Job, Summary, run_job
-from ottla.sim.faults import disks
+from ottla.sim.faults import damage
 from ottla.sim.options import FAULTS_MIN, Mode
 from ottla.sim.run import Result, run_seed
+from ottla.sim.volume import FileNode
 
 pytestmark = pytest.mark.slow
 
@@ -92,10 +93,27 @@ def test_clusters_keep_their_promises(mode: Mode) -> None:
 def test_damage_at_rest_is_counted_where_there_was_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "MORE_TROUBLE_S", 0.0)
     assert run_seed(1, nodes=2, seconds=12, kinds=("bit flip",)).faults["bit flip"] > 0
-    monkeypatch.setattr(disks, "_flip", lambda node, random: False)
+    monkeypatch.setattr(damage, "flip", lambda node, random: None)
     result = run_seed(1, nodes=2, seconds=12, kinds=("bit flip",))
     assert (result.failure, result.faults) == (None, {})
     assert "could strike only 0 times" in [what for _, _, what in result.story]
+
+
+@pytest.mark.slow
+def test_torn_writes_are_counted_where_something_was_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run_seed(1, nodes=3, seconds=12, kinds=("torn write",))
+    assert result.failure is None, result.failure
+    assert result.faults["torn write"] > 0
+    monkeypatch.setattr(FileNode, "_surviving", lambda node, random: ([], 0))
+    assert set(run_seed(1, nodes=3, seconds=12, kinds=("torn write",)).faults) == {"power loss"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["silent return", "metadata damage"])
+def test_what_takes_several_steps_happens_and_costs_nothing(kind: str) -> None:
+    result = run_seed(3, nodes=5, seconds=30, kinds=(kind,))
+    assert result.failure is None, result.failure
+    assert result.faults[kind] > 0
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def test_a_project_that_knows_only_the_documentation(tmp_path: Path) -> None:
     (project / "test_shop.py").write_text((SAMPLE / "test_shop.py").read_text())
     run = python(project, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider")
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "8 passed" in run.stdout
+    assert "9 passed" in run.stdout
 
 
 @pytest.mark.slow
@@ -58,10 +58,10 @@ def test_the_documentation_is_true_word_for_word(tmp_path: Path) -> None:
         (project / f"test_{number}.py").write_text(block)
     (script,) = scripts
     (project / "script.py").write_text(script)
-    assert len(tests) == 5
+    assert len(tests) == 6
     run = python(project, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider")
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "7 passed" in run.stdout
+    assert "9 passed" in run.stdout
     without_pytest = subprocess.run(
         [sys.executable, "script.py"],
         cwd=project,

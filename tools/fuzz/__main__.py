@@ -40,11 +40,12 @@ def main() -> int:
     if options.engine == "atheris" and not has_atheris:
         parser.error("atheris is not installed")
     if options.engine == "atheris" or (options.engine == "auto" and has_atheris):
-        status = [
-            explore_with_atheris(name, seconds=options.seconds, into=options.into)
-            for name in options.targets or TARGETS
-        ]
-        return 1 if any(status) else 0
+        statuses = []
+        for name in options.targets or TARGETS:
+            status, tried = explore_with_atheris(name, seconds=options.seconds, into=options.into)
+            print(f"{name:20} {tried:>9} inputs in {options.seconds:.0f} s, status {status}", flush=True)
+            statuses.append(status)
+        return 1 if any(statuses) else 0
     broken = 0
     for name in options.targets or TARGETS:
         tried, new, found = explore(name, seed=options.seed, seconds=options.seconds, into=options.into)

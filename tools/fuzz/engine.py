@@ -8,6 +8,7 @@ run time. Both begin with the same seeds and leave what they found in one direct
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 import time
@@ -24,6 +25,9 @@ from .targets import TARGETS, Target
 INPUT_BYTES_MAX = 4096
 INPUT_SECONDS_MAX = 5.0
 """Of processor time: no input of so few bytes may cost that much."""
+
+
+_DONE = re.compile(r"Done (\d+) (?:runs|in)")
 
 
 class Found(NamedTuple):
@@ -121,20 +125,30 @@ def explore(name: str, *, seed: int, seconds: float, into: Path) -> tuple[int, i
     return tried, new, list(broken.values())
 
 
-def explore_with_atheris(name: str, *, seconds: float, into: Path) -> int:
-    """In a process of its own, since libFuzzer ends the one it runs in; its exit status."""
+def explore_with_atheris(name: str, *, seconds: float, into: Path) -> tuple[int, int]:
+    """In a process of its own, since libFuzzer ends the one it runs in; its exit status, and how many were tried."""
     begin = into / f"{name}.seeds"
     for data in seeds(name):
         _keep(begin, data)
     kept = into / name
     kept.mkdir(parents=True, exist_ok=True)
-    return subprocess.call(
+    tried = 0
+    with subprocess.Popen(
         [
             *(sys.executable, "-m", "tools.fuzz.libfuzzer", name, str(kept), str(begin)),
             *(f"-max_total_time={int(seconds)}", f"-max_len={INPUT_BYTES_MAX}", "-rss_limit_mb=1024"),
             *(f"-timeout={int(INPUT_SECONDS_MAX)}", f"-artifact_prefix={into}/{name}-broken-"),
-        ]
-    )
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(line)
+            if done := _DONE.match(line):
+                tried = int(done[1])
+    return process.returncode, tried
 
 
 def distil(name: str, *, found: Path, bytes_max: int) -> list[bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ottla.records import BatchBuilder, CompressionType
 from ottla.records.compression import compress
-from ottla.wire.apis import APIS
+from ottla.wire.apis import API_VERSIONS, APIS
 from ottla.wire.frames import request_frame
 
 from .targets import chosen
@@ -53,7 +53,7 @@ def _made(target: str) -> Iterator[bytes]:
         yield from (bytes((version - 4,)) + body for api, version, body in _golden("request") if api == 1)
     elif target == "offset_commit":
         yield from (bytes((max(0, version - 8),)) + body for api, version, body in _golden("request") if api == 8)
-    elif target in ("produced_batch", "stored_batches", "control_records"):
+    elif target in ("produced_batch", "stored_batches", "control_records", "fetched_records"):
         yield from _batches()
     elif target == "compressed":
         for codec in CompressionType:
@@ -100,9 +100,42 @@ def _made(target: str) -> Iterator[bytes]:
         yield _certificate()
     elif target == "login_config":
         yield b'org.x.PlainLoginModule required username="a" password="b\\"c" user_ada=\'x\' n=1; // no'
+    elif target == "token_answer":
+        lasting = b64encode(b'{"exp":9999999999}').rstrip(b"=").decode()
+        yield json.dumps({"access_token": f"e.{lasting}.s", "id_token": "x", "expires_in": 300}).encode()
+    elif target == "conversation":
+        for api, _, body in _golden("response"):
+            if api == API_VERSIONS:
+                yield (len(body) + 4).to_bytes(4, "big") + bytes(4) + body
+    elif target == "rest_records":
+        yield b'{"key":{"type":"BINARY","data":"YQ=="},"value":{"data":[1]},"headers":[{"name":"h","value":"YQ=="}]}\n'
+        yield b'{"partition_id":0,"timestamp":"2026-01-02T03:04:05Z","value":{"type":"STRING","data":"x"}}'
+    elif target == "schema":
+        for number, pair in enumerate(_SCHEMAS):
+            yield bytes((number,)) + b"\0".join(text.encode() for text in pair)
+    elif target == "avro_value":
+        yield _SCHEMAS[0][0].encode() + b"\0\x02\x06abc\x02\x04\x02\0"
     elif target == "http_request":
         yield b"GET /metrics?x HTTP/1.1\r\nHost: x\r\n\r\n"
         yield b"HEAD /health/ready HTTP/1.0\n\n"
+
+
+_SCHEMAS = (
+    (
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"s","type":["string","null"]},'
+        '{"name":"l","type":{"type":"array","items":"long"},"default":[]}]}',
+        '{"type":"record","name":"R","fields":[{"name":"e","type":{"type":"enum","name":"E","symbols":["X"]}}]}',
+    ),
+    (
+        '{"type":"object","properties":{"a":{"type":["string","null"],"maxLength":5}},"required":["a"]}',
+        '{"anyOf":[{"type":"integer","minimum":0},{"$ref":"#/definitions/x"}],"definitions":{"x":{"enum":[1]}}}',
+    ),
+    (
+        'syntax = "proto3"; package p; message M { int32 a = 1; repeated string b = 2; oneof o { M c = 3; } }',
+        "message M { optional int64 a = 1; enum E { X = 0; } map<string, E> m = 4; reserved 7 to 9; }",
+    ),
+)
+"""A pair of each kind, in the order of `SchemaType`."""
 
 
 def _golden(kind: str) -> Iterator[tuple[int, int, bytes]]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.broker import forwarding
 from ottla.broker.http_responder import HttpResponder, speaks_http
+from ottla.client.conversation import Conversation, LoginRefused
 from ottla.config.key import InvalidConfig
 from ottla.config.listeners import parse_connection_limits, parse_protocol_map
 from ottla.config.properties import parse_properties
@@ -21,6 +22,8 @@ from ottla.coordinator.consumer.regex import compile_regex
 from ottla.coordinator.offsets import codec as offset_codec
 from ottla.coordinator.stored import GROUP_KINDS, TRANSACTION_KINDS
 from ottla.errors import KafkaError, Malformed, StartupError
+from ottla.gateway.http import Refusal
+from ottla.gateway.rest.records import documents, parse_record
 from ottla.log import checkpoints, snapshots, txn_index
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex
@@ -30,15 +33,20 @@ from ottla.raft.checkpoint import decode_checkpoint, parse_file_name
 from ottla.raft.control_records import read_control_batch
 from ottla.raft.election import decode_quorum_state
 from ottla.records import ValidationRules, batches, iterate
+from ottla.records.arrow import FetchedBatches
 from ottla.records.compression import CorruptCompression, decompress
 from ottla.records.records import keys_and_values
 from ottla.records.validate import DecompressionBudget, validate_produced
 from ottla.runtime.disk import SystemDisk
 from ottla.runtime.plain_values import NotPlain, read_values
 from ottla.runtime.timers import TimerWheel
-from ottla.security.certificates import distinguished_name
+from ottla.schemas import avro, avro_values
+from ottla.schemas.avro import InvalidSchema
+from ottla.schemas.kinds import KINDS, SchemaText, SchemaType
+from ottla.security.certificates import alternative_names, distinguished_name
 from ottla.security.jaas import BadLoginConfig, parse_login_module
 from ottla.security.oauth import OauthServer, TokenRules, read_keys
+from ottla.security.oauth_login import read_answer
 from ottla.security.plain import PlainServer
 from ottla.security.sasl import SCRAM_SHA_256, AuthenticationFailed, Derive
 from ottla.security.scram import ScramClient, ScramServer, credential_of
@@ -307,11 +315,59 @@ def web_keys(data: bytes) -> None:
 
 
 def certificate_name(data: bytes) -> None:
+    with suppress(AuthenticationFailed):
+        alternative_names(data)
     distinguished_name(data)
 
 
 def login_config(data: bytes) -> None:
     assert isinstance(parse_login_module(data.decode("utf-8", "replace")).users, dict)
+
+
+def token_answer(data: bytes) -> None:
+    read_answer(data)
+
+
+# What other processes, and other nodes, send.
+
+
+def conversation(data: bytes) -> None:
+    """A node hears what claims to be another's answer to its greeting."""
+    talk: Conversation[int] = Conversation("fuzz", frame_bytes_max=1 << 20)
+    talk.hello()
+    while data:
+        buffer = talk.get_buffer()
+        part, data = data[: len(buffer)], data[len(buffer) :]
+        buffer[: len(part)] = part
+        talk.on_received(len(part))
+
+
+def fetched_records(data: bytes) -> None:
+    """As Spark's tasks read them: the compiled walk over records, into columns."""
+    fetched = FetchedBatches(data)
+    for _ in fetched.record_batches("fuzz", 0, with_headers=len(data) % 2 == 0):
+        pass
+
+
+def rest_records(data: bytes) -> None:
+    for document in documents(data):
+        parse_record(document)
+
+
+def schema(data: bytes) -> None:
+    """Two schemas of the kind that the first byte names: registered, and judged against each other."""
+    if data:
+        kind = KINDS[list(SchemaType)[data[0] % len(SchemaType)]]
+        texts = [
+            SchemaText(text=kind.canonical(SchemaText(text=each.decode("utf-8", "replace")), False))
+            for each in data[1:].partition(b"\0")[::2]
+        ]
+        kind.troubles(*texts)
+
+
+def avro_value(data: bytes) -> None:
+    text, _, value = data.partition(b"\0")
+    avro_values.decode(avro.parse(text.decode("utf-8", "replace")), value)
 
 
 _MALFORMED = (Malformed,)
@@ -352,4 +408,10 @@ TARGETS = {
     "web_keys": Target(web_keys, (ValueError,)),
     "certificate_name": Target(certificate_name, (AuthenticationFailed,)),
     "login_config": Target(login_config, (BadLoginConfig,)),
+    "token_answer": Target(token_answer, (ValueError,)),
+    "conversation": Target(conversation, (Malformed, LoginRefused)),
+    "fetched_records": Target(fetched_records, _REFUSED),
+    "rest_records": Target(rest_records, (Refusal,)),
+    "schema": Target(schema, (InvalidSchema,)),
+    "avro_value": Target(avro_value, (InvalidSchema, avro_values.BadValue)),
 }

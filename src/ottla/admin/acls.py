@@ -88,13 +88,13 @@ def create_acls(client: BlockingClient, acls: Iterable[Acl]) -> None:
     request = CreateAclsRequest(
         creations=[
             AclCreation(
-                resource_type=_number(RESOURCES, each.resource),
+                resource_type=_number(RESOURCES, each.resource, exactly=True),
                 resource_name=each.name,
-                resource_pattern_type=_number(PATTERNS, each.pattern),
+                resource_pattern_type=_number(PATTERNS, each.pattern, exactly=True),
                 principal=each.principal,
                 host=each.host,
-                operation=_number(OPERATIONS, each.operation),
-                permission_type=_number(PERMISSIONS, each.permission),
+                operation=_number(OPERATIONS, each.operation, exactly=True),
+                permission_type=_number(PERMISSIONS, each.permission, exactly=True),
             )
             for each in wanted
         ]
@@ -137,10 +137,12 @@ def delete_acls(client: BlockingClient, wanted: AclFilter) -> list[Acl]:
     return sorted(removed)
 
 
-def _number(words: tuple[str, ...], word: str) -> int:
+def _number(words: tuple[str, ...], word: str, *, exactly: bool = False) -> int:
+    """With `exactly`, of an entry: what only filters can say is no choice."""
     lowered = word.lower().replace("_", "-")
-    if lowered not in words[1:]:
-        message = f"{word!r} is none of {', '.join(words[1:])}."
+    choices = [each for each in words[1:] if not exactly or each not in ("any", "match")]
+    if lowered not in choices:
+        message = f"{word!r} is none of {', '.join(choices)}."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     return words.index(lowered)
 

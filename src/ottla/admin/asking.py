@@ -87,14 +87,19 @@ def ask_once(client: BlockingClient, request: Message, response: type[M], *, max
 
 
 def ask_each(
-    client: BlockingClient, requests: dict[int, Message], response: type[M], *, max_version: int = 1000
+    client: BlockingClient,
+    requests: dict[int, Message],
+    response: type[M],
+    *,
+    max_version: int = 1000,
+    timeout_ms: int | None = None,
 ) -> dict[int, M | KafkaError]:
     """The answer of each of these brokers, who work on them at the same time, or why there is none."""
     answers: dict[int, M | KafkaError] = {}
     started = {}
     for node, request in requests.items():
         try:
-            started[node] = client.start(node, request, response, max_version=max_version)
+            started[node] = client.start(node, request, response, max_version=max_version, timeout_ms=timeout_ms)
         except KafkaError as error:
             answers[node] = error
     for node, pending in started.items():

@@ -16,17 +16,15 @@ from ottla.admin.asking import refusal
 from ottla.admin.offsets import bounds_of
 from ottla.admin.topics import delete_records
 from ottla.client.blocking import BlockingClient
+from ottla.client.reading import fetch, seen_batches
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.model import TopicPartition
-from ottla.records.batch import CompressionType, batches, crc_is_valid
+from ottla.records.batch import CompressionType
 from ottla.records.builder import BatchBuilder
 from ottla.records.records import Record, iterate
-from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
 from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.produce_response import ProduceResponse
 
-_READ_COMMITTED = 1
 _FETCH_BYTES = 8 << 20
 _BATCH_BYTES = 512 << 10
 _PRODUCE_MAX = 12
@@ -48,18 +46,12 @@ def read_batches(client: BlockingClient, partition: TopicPartition) -> Iterator[
     (bounds,) = bounds_of(client, [partition], committed=True).values()
     offset = bounds.start
     while offset < bounds.end:
-        data = client.persist(lambda at=offset: _fetch(client, partition, at))  # type: ignore[misc]
-        aborted = sorted(data.aborted_transactions or [], key=lambda each: each.first_offset)
-        taken_back: set[int] = set()
+        data = client.persist(
+            lambda at=offset: fetch(client, *partition, at, bytes_max=_FETCH_BYTES, committed=True)  # type: ignore[misc]
+        )
         next_offset = offset
-        for header, batch in batches(memoryview(data.records or b"")):
-            if not crc_is_valid(batch, 0, len(batch)):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A batch of {partition} arrived damaged.")
-            while aborted and aborted[0].first_offset <= header.last_offset:
-                taken_back.add(aborted.pop(0).producer_id)
-            if header.is_control:
-                taken_back.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in taken_back) and header.base_offset < bounds.end:
+        for header, batch, is_seen in seen_batches(data):
+            if is_seen and header.base_offset < bounds.end:
                 yield bytes(batch)
             next_offset = max(next_offset, header.next_offset)
         if next_offset == offset:
@@ -126,25 +118,6 @@ def _write_placeholders(client: BlockingClient, partition: TopicPartition, count
         written += size
     delete_records(client, {partition: count})
     return count
-
-
-def _fetch(client: BlockingClient, partition: TopicPartition, offset: int) -> PartitionData:
-    topic = client.topic(partition.topic)
-    wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
-    request = FetchRequest(
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=_FETCH_BYTES,
-        isolation_level=_READ_COMMITTED,
-        topics=[FetchTopic(topic=partition.topic, topic_id=topic.topic_id, partitions=[wanted])],
-    )
-    answer = client.ask(client.leader_of(*partition), request, FetchResponse)
-    if answer.error_code:
-        raise refusal(answer.error_code, None, f"{partition} cannot be read")
-    (data,) = answer.responses[0].partitions
-    if data.error_code:
-        raise refusal(data.error_code, None, f"{partition} cannot be read")
-    return data
 
 
 def _records(batch: bytes) -> Iterator[Record]:

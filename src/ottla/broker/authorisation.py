@@ -68,7 +68,7 @@ class Asker:
         self._authorizer = authorizer
         self._audit = audit
         self._principal = connection.principal
-        self._host = connection.peer[0]
+        self._host = connection.host
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         if self._authorizer.may(self._principal, self._host, operation, kind, name):

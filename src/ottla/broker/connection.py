@@ -119,6 +119,7 @@ class ClientConnection:
         "_write_blocked",
         "_yielded",
         "authentication",
+        "borrowed_host",
         "by_token",
         "client_id",
         "close_reason",
@@ -164,6 +165,8 @@ class ClientConnection:
         self.authentication: Authentication | None = None
         """How the client proved who it is, on a listener that asked for it."""
         self.principal = ANONYMOUS
+        self.borrowed_host = ""
+        """Where the client is for whom the other side, a node with a gateway, speaks (`gateway/speaking`)."""
         self.by_token = False
         """Did the client log in with a delegation token?"""
         self.client_id: str | None = None
@@ -188,6 +191,11 @@ class ClientConnection:
     def peer(self) -> tuple[str, int]:
         assert self._transport is not None
         return self._transport.peer
+
+    @property
+    def host(self) -> str:
+        """Where the client is whose rights count."""
+        return self.borrowed_host or self.peer[0]
 
     @property
     def in_flight(self) -> int:

@@ -33,7 +33,7 @@ class Context(NamedTuple):
 
     @property
     def client_host(self) -> str:
-        return self.host or self.connection.peer[0]
+        return self.host or self.connection.host
 
     @property
     def requester(self) -> Requester:

@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 _HEAD = Struct(">hhih").unpack_from
 FETCH = 1
 OFFSET_COMMIT = 8
+ENVELOPE = 58
 
 
 class _Served(NamedTuple):
@@ -183,6 +184,8 @@ class Dispatcher:
 
     def _start_other(self, connection: ClientConnection, frame: bytes, api_key: int, version: int) -> Reply:
         began_s = self._clock.monotonic()
+        if api_key == ENVELOPE and not self._on_controller:
+            return self._introduce(connection, frame, version)
         served = self._served.get(api_key) or self._load(api_key)
         api = served.api
         if not api.serves(version):
@@ -211,7 +214,23 @@ class Dispatcher:
         self._services.spawn(self._finish(connection, deferred, api, version, head.correlation_id, result))
         return timed
 
+    def _introduce(self, connection: ClientConnection, frame: bytes, version: int) -> Reply:
+        """A node with a gateway says for whom it speaks, where nodes speak to each other."""
+        from ottla.broker.gateway.speaking import borrow
+
+        api = APIS[ENVELOPE]
+        if self._listener != self._services.config.inter_broker_listener_name or not api.serves(version):
+            raise CloseConnection(f"API {ENVELOPE} is not served on listener {self._listener}")
+        head = read_request_header(frame)
+        request, _ = api.request.read(frame, head.body_position, version, ELEMENTS_MAX)
+        context = self.context(connection, ENVELOPE, version, head.client_id)
+        return self.respond(api, version, head.correlation_id, borrow(context, request))
+
     def context(self, connection: ClientConnection, api_key: int, version: int, client_id: str | None) -> Context:
+        if connection.borrowed_host:
+            from ottla.broker.gateway.speaking import check_borrowed
+
+            check_borrowed(api_key)
         return Context(
             self._services,
             connection,

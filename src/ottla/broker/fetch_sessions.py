@@ -13,7 +13,6 @@ from random import Random
 from typing import TypeVar
 
 from ottla.broker.hosted import HostedPartition
-from ottla.broker.limits import SESSION_PARTITIONS_MAX
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import FollowerProgress
 from ottla.wire.fetch_codec import PartitionKey, Wanted
@@ -101,9 +100,10 @@ S = TypeVar("S", bound=FetchSession)
 
 
 class FetchSessions:
-    """The node's sessions, at most `slots` (`max.incremental.fetch.session.cache.slots`)."""
+    """The node's sessions, at most `slots` (`max.incremental.fetch.session.cache.slots`), which remember at most
+    `partitions_max` partitions together (`ottla.fetch.session.partitions.max`)."""
 
-    def __init__(self, slots: int, random: Random, partitions_max: int = SESSION_PARTITIONS_MAX) -> None:
+    def __init__(self, slots: int, random: Random, partitions_max: int) -> None:
         self._slots = slots
         self._partitions_max = partitions_max
         self._random = random

@@ -96,7 +96,8 @@ class Fetchers(Protocol):
 
 
 class HostedPartition:
-    """State only; `ReplicaManager` is the one who changes it."""
+    """State only. `ReplicaManager` changes who leads and what is committed and durable; what configs say of it
+    comes from the publisher, and followers' copying moves the end that is durable."""
 
     __slots__ = (
         "delete_waiters",

@@ -59,7 +59,7 @@ class IsrChanges:
             if partition.leader is not None and partition.leader.pending is proposal
         }
         if self._in_flight:
-            self._services.spawn(self._ask())
+            self._services.spawn_vital(self._ask())
 
     async def _ask(self) -> None:
         from ottla.wire.messages.alter_partition_response import AlterPartitionResponse

@@ -29,9 +29,6 @@ whichever is more. A batch has limits of its own (`records.compression`)."""
 FETCH_WAIT_MS_MAX = 300_000
 """A fetch that asks to wait longer is answered, empty-handed, after five minutes."""
 
-SESSION_PARTITIONS_MAX = 200_000
-"""Partitions that all fetch sessions remember together. A client that does not fit in goes on without a session."""
-
 TURN_SECONDS_MAX = 0.002
 """For how long a connection may start one request after another before the others have their turn."""
 

@@ -76,6 +76,7 @@ class Node:
             random=runtime.random,
             metadata_directory=config.metadata_log_dir,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
+            producers_max=config.get_int("ottla.partition.producers.max"),
         )
         self._listeners: list[tuple[ListenerConfig, Listener]] = []
         self._metrics_listener: Listener | None = None
@@ -275,7 +276,13 @@ class Node:
         control.add_publisher(services.image_watch.on_metadata)
         control.add_publisher(services.telemetry.on_metadata)
         control.add_publisher(services.metrics.on_metadata)
-        image = await self._runtime.offload.run(control.load)
+
+        def load() -> MetadataImage:
+            found = control.load()
+            logs.accept_metadata_log()
+            return found
+
+        image = await self._runtime.offload.run(load)
         if services.doors is not None:
             services.doors.credentials.begin_with(self._first_records(control), image)
         logs_are_loaded = control.raft.log.log_end_offset == 0
@@ -295,6 +302,9 @@ class Node:
             raise
         assert control.failed is not None
         control.failed.add_done_callback(self._on_metadata_log_failed)
+        for found in logs.directories.values():
+            if found.failed and found.properties is not None:
+                control.lifecycle.report_offline(found.properties.directory_id)
         # Asked only now: logs that had to be cut are no proof of a clean shutdown, whatever the marker said.
         await control.join(self._endpoints(), self._set_strays_apart, logs.previous_broker_epoch)
 

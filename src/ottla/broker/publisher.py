@@ -20,7 +20,14 @@ from ottla.config.topic import topic_values
 from ottla.errors import KafkaError
 from ottla.log import LogConfig, PendingWork
 from ottla.metadata.delta import MetadataDelta, PartitionChange
-from ottla.metadata.images import DEFAULT_BROKER, RESOURCE_BROKER, RESOURCE_TOPIC, ConfigResource, MetadataImage
+from ottla.metadata.images import (
+    DEFAULT_BROKER,
+    RESOURCE_BROKER,
+    RESOURCE_TOPIC,
+    ConfigResource,
+    MetadataImage,
+    PartitionImage,
+)
 from ottla.model import TopicPartition
 from ottla.records import CompressionType, TimestampType, ValidationRules
 from ottla.records.compression import Compression
@@ -134,7 +141,7 @@ class MetadataPublisher:
                 self._give_role(image, change)
         if self._postponed and not self._making:
             self._making = True
-            self._services.spawn(self._make_postponed())
+            self._services.spawn_vital(self._make_postponed())
 
     async def _make_postponed(self) -> None:
         services = self._services
@@ -179,8 +186,12 @@ class MetadataPublisher:
         values, config, rules = self._settings(image, change.topic)
         where = TopicPartition(change.topic, change.partition)
         now_ms = services.clock.wall_ms()
+        path = None
         try:
             log = services.logs.logs.get(where)
+            if log is None and self._is_lost(change.after):
+                return None
+            path = services.logs.place(where) if log is None else services.parent_dir(log)
             if log is not None and log.topic_id != change.topic_id:
                 # A topic of the same name that is gone: its records are not this one's.
                 _log.warning("%s is of an older topic, so it is kept apart, renamed to -stray", log.directory)
@@ -190,16 +201,28 @@ class MetadataPublisher:
                 if where in self._retiring:
                     # A topic deleted and created again at once: rare enough to wait for the disk here.
                     self._retiring.pop(where).run()
-                log = services.logs.create(where, change.topic_id, config, now_ms)
+                log = services.logs.create(where, change.topic_id, config, now_ms, directory=path)
             else:
                 log.update_config(config)
         except DiskError as error:
             _log.error("%s cannot be opened: %s", where, error)
+            if path is not None:
+                services.fail_directory(path, error)
             return None
         hosted = HostedPartition(change.topic, change.topic_id, change.partition, log, rules, change.after)
         self._obey(hosted, values)
         services.replicas.host(hosted)
         return hosted
+
+    def _is_lost(self, image: PartitionImage) -> bool:
+        """Is the replica in a directory of ours that is offline? An empty one elsewhere would pass for it."""
+        if not image.directories:
+            return False
+        directory_id = image.directory_of(self._services.node_id)
+        return any(
+            known.offline and known.properties is not None and known.properties.directory_id == directory_id
+            for known in self._services.logs.directories.values()
+        )
 
     def _settings(self, image: MetadataImage, topic: str) -> Settings:
         """What the configs say. Asked for each partition of a topic, and for one topic after the other."""

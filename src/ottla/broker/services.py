@@ -115,7 +115,11 @@ class Services:
             window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
         )
         """Of what followers fetch here (`leader.replication.throttled.rate`)."""
-        self.fetch_sessions = FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), runtime.random)
+        self.fetch_sessions = FetchSessions(
+            config.get_int("max.incremental.fetch.session.cache.slots"),
+            runtime.random,
+            config.get_int("ottla.fetch.session.partitions.max"),
+        )
         self.buffers = ReceiveBuffers(config.get_int("queued.max.request.bytes"))
         self.request_metrics = RequestMetrics(registry, runtime.clock)
         self.connections = Connections(
@@ -129,6 +133,7 @@ class Services:
             random=runtime.random,
             registry=registry,
             max_bytes=config.get_int("telemetry.max.bytes"),
+            instances_max=config.get_int("ottla.telemetry.instances.max"),
         )
         self.metrics = NodeMetrics(self, registry)
         metrics = self.metrics
@@ -174,6 +179,18 @@ class Services:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+
+    def spawn_vital(self, work: Coroutine[object, object, None]) -> None:
+        """The same for what must not end unheard of: without it the node would look alive, and stand still."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:
+                self.stop_node(error)
+                raise
+
+        self.spawn(guarded())
 
     def on_config(self) -> None:
         """Obey `config`, which is new or has changed, where it is not asked each time."""

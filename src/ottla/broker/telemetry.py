@@ -5,9 +5,9 @@ match. An instance is a client as this node knows it. Its answers are Apache Kaf
 checked by experiment. Driven by the handlers of GetTelemetrySubscriptions and PushTelemetry, by the metadata, by
 closed connections and by a timer; what was pushed goes to `metrics.telemetry`.
 
-Bounds: instances are at most `INSTANCES_MAX`, and those not heard of for a while are forgotten; what a client says of
-itself is matched up to `ATTRIBUTE_CHARS_MAX` characters; a push is unpacked to `telemetry.max.bytes` at most, whatever
-its compressed size.
+Bounds: instances are at most `ottla.telemetry.instances.max`, and those not heard of for a while are forgotten; what a
+client says of itself is matched up to `ATTRIBUTE_CHARS_MAX` characters; a push is unpacked to `telemetry.max.bytes` at
+most, whatever its compressed size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ ACCEPTED_COMPRESSION_TYPES = (
 """In the order of preference that clients are told."""
 ALL_METRICS = "*"
 DEFAULT_INTERVAL_MS = 300_000
-INSTANCES_MAX = 16_384
 EXPIRY_S = 60.0
 """An instance is kept at least this long after its last request, and three intervals if that is longer."""
 SWEEP_MS = 30_000
@@ -137,8 +136,9 @@ class Instance:
 class Telemetry:
     """One instance a node, on its event loop."""
 
-    def __init__(self, *, clock: Clock, random: Random, registry: Registry, max_bytes: int) -> None:
+    def __init__(self, *, clock: Clock, random: Random, registry: Registry, max_bytes: int, instances_max: int) -> None:
         self.max_bytes = max_bytes
+        self._instances_max = instances_max
         self.pushed = ClientTelemetry()
         """What is shown with the node's own metrics."""
         self._clock = clock
@@ -290,7 +290,7 @@ class Telemetry:
             attributes = _attributes(instance_id, client) if instance is None else instance.attributes
             instance = self._instances[instance_id] = self._subscribe(instance_id, attributes)
             self._by_connection[connection] = instance_id
-            if len(self._instances) > INSTANCES_MAX:
+            if len(self._instances) > self._instances_max:
                 self._instances.popitem(last=False)
         self._instances.move_to_end(instance_id)
         instance.expires_at_s = now_s + max(EXPIRY_S, 3 * instance.interval_ms / 1000)

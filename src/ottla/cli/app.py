@@ -189,6 +189,7 @@ def format_(
         ),
     ] = None,
     settings: Settings = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a line.")] = False,
 ) -> None:
     """Prepare a node's directories, as kafka-storage does: cluster id, directory ids, bootstrap metadata."""
     from ottla.cli.format import run_format
@@ -204,6 +205,7 @@ def format_(
         features=feature or [],
         add_scram=add_scram or [],
         settings=settings or [],
+        as_json=as_json,
     )
 
 
@@ -357,12 +359,14 @@ def pipeline_redrive(
 
 @pipeline.command("status")
 def pipeline_status(
-    name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None, home: Root = HOME
+    name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None,
+    home: Root = HOME,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a line.")] = False,
 ) -> None:
     """Show which pipelines run, how fast, and how far they are behind."""
     from ottla.cli.pipeline import show_status
 
-    show_status(name, root=home)
+    show_status(name, root=home, as_json=as_json)
 
 
 @pipeline.command("stop")

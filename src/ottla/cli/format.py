@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ottla.broker.control.format import FormatOptions, format_node, parse_features
+from ottla.cli.output import Output
 from ottla.cli.settings import build_config, parse_settings, read_properties
 from ottla.runtime.system import system_runtime
 
@@ -21,6 +22,7 @@ def run_format(
     features: list[str],
     add_scram: list[str],
     settings: list[str],
+    as_json: bool,
 ) -> None:
     config = build_config({**read_properties(properties), **parse_settings(settings)})
     runtime = system_runtime()
@@ -35,7 +37,9 @@ def run_format(
         scram=tuple(add_scram),
     )
     done = format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
+    out = Output(as_json=as_json)
     for directory in done.directories:
-        print(f"formatted {directory} for node {config.node_id} of cluster {done.cluster_id}")
-    if not done.directories:
+        item = {"directory": directory, "node": config.node_id, "cluster_id": done.cluster_id}
+        out.item(item, f"formatted {directory} for node {config.node_id} of cluster {done.cluster_id}")
+    if not done.directories and not as_json:
         print("all directories were formatted before")

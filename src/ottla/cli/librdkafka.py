@@ -6,15 +6,19 @@ so that `-X linger.ms=50` does what it says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ottla.client.login import Credentials
 from ottla.client.settings import ClientSettings
-from ottla.errors import StartupError
+from ottla.security.oauth_login import read_token
+from ottla.security.sasl import OAUTHBEARER
 
 _JAVA_ALONE = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
+    "sasl.oauthbearer.",
     "ssl.truststore.",
     "ssl.keystore.",
     "ssl.enabled.protocols",
@@ -38,11 +42,12 @@ def librdkafka_config(properties: Mapping[str, str], settings: ClientSettings) -
     config.setdefault("enable.metrics.push", "false")
     config.setdefault("log_level", "2")
     if settings.sasl is not None:
-        if settings.sasl.token_provider:
-            raise StartupError("produce and consume cannot log in with OAUTHBEARER yet: use SCRAM or PLAIN.")
         config["sasl.mechanism"] = settings.sasl.mechanism
-        config["sasl.username"], config["sasl.password"] = settings.sasl.username, settings.sasl.password
         config.pop("sasl.mechanisms", None)
+        if settings.sasl.mechanism == OAUTHBEARER:
+            config["oauth_cb"] = _token_of(settings.sasl)
+        else:
+            config["sasl.username"], config["sasl.password"] = settings.sasl.username, settings.sasl.password
     if settings.tls is not None:
         tls = settings.tls
         renamed = {
@@ -57,6 +62,24 @@ def librdkafka_config(properties: Mapping[str, str], settings: ClientSettings) -
         config.update({key: value for key, value in renamed.items() if value is not None})
         config["ssl.endpoint.identification.algorithm"] = "https" if tls.verify_host else "none"
     return config
+
+
+def _token_of(credentials: Credentials) -> Callable[[str], tuple[str, float]]:
+    """What librdkafka calls for a token: the token, and when it is to be asked for again."""
+
+    def fetch(_: str) -> tuple[str, float]:
+        token = credentials.bearer_token()
+        return token, _expiry_s(token)
+
+    return fetch
+
+
+def _expiry_s(token: str) -> float:
+    """When the token says that it ends; in an hour, if it does not say."""
+    try:
+        return read_token(token).expires_ms / 1000
+    except ValueError:
+        return time.time() + 3600
 
 
 def sentence(error: Any) -> str:

@@ -62,8 +62,9 @@ def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def plural(number: int, noun: str, several: str = "") -> str:
+    """`1 record`, `2 records`. The plural has an s, if not told otherwise."""
+    return f"{number} {noun if number == 1 else several or noun + 's'}"
 
 
 def cell(value: Any) -> str:

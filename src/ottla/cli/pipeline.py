@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -115,7 +116,7 @@ def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float) -> Non
     Console().print(f"{pipeline.name}: {status.state.value}, {status.rows:,} rows read.", highlight=False)
 
 
-def show_status(name: str | None, *, root: Path) -> None:
+def show_status(name: str | None, *, root: Path, as_json: bool = False) -> None:
     need_spark()
     from ottla.spark.pipelines.definition import PipelineError
     from ottla.spark.pipelines.home import Home, homes
@@ -127,6 +128,20 @@ def show_status(name: str | None, *, root: Path) -> None:
         raise StartupError(str(error)) from error
     if not rows:
         raise StartupError(f"No pipeline has run under {root}: start one with `ottla pipeline run FILE`.")
+    if as_json:
+        for home, status in rows:
+            item = {
+                "pipeline": home.name,
+                "state": status.state.value,
+                "batch": status.batch if status.batch >= 0 else None,
+                "rows": status.rows,
+                "rows_per_second": status.rows_per_second,
+                "lag": status.lag_in_all,
+                "at": int(1000 * status.at),
+                "error": status.error,
+            }
+            print(json.dumps(item, ensure_ascii=False))
+        return
     table = Table("pipeline", "state", "batch", "rows", "rows/s", "lag", "last word")
     for home, status in rows:
         ago = f"{max(0.0, time.time() - status.at):.0f} s ago"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -42,6 +43,14 @@ def asking_registry() -> Iterator[None]:
         raise StartupError(f"{str(error).rstrip('.')}.") from None
     except UnknownSchema as error:
         raise StartupError(f"The schema registry does not know it: {str(error).rstrip('.')}.") from None
+
+
+def split_message(wanted: str) -> tuple[str, str | None]:
+    """`latest:Order`, `7:shop.Order` and `@shop.proto:Order` name one message of a Protobuf schema besides."""
+    schema, colon, message = wanted.rpartition(":")
+    if not colon or not re.fullmatch(r"latest|[0-9]+|@.*\.proto", schema):
+        return wanted, None
+    return schema, message
 
 
 def find_schema(registry: RegistryClient, subject: str, wanted: str) -> FoundSchema:

@@ -11,10 +11,13 @@ import json
 from typing import Any
 
 from ottla.errors import StartupError
+from ottla.schemas import protobuf_values
+from ottla.schemas.avro import InvalidSchema
+from ottla.schemas.avro_values import BadValue
 from ottla.schemas.framing import MAGIC, PREFIX, PREFIX_BYTES, prefix
 from ottla.spark.registry import FoundSchema, RegistryClient
 
-AVRO, JSON = "AVRO", "JSON"
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 
 
 class Undecodable(Exception):
@@ -46,6 +49,13 @@ class Decoder:
                 raise Undecodable(
                     f"A record says that it is JSON of schema {schema_id}, and is not: {error}."
                 ) from None
+        if schema.kind == PROTOBUF:
+            try:
+                return parsed.decode(body)
+            except BadValue as error:
+                raise Undecodable(
+                    f"A record says that it is Protobuf of schema {schema_id}, and is not: {error}"
+                ) from None
         raise Undecodable(f"Schema {schema_id} is of the kind {schema.kind}, which cannot be shown.")
 
     def _schema(self, schema_id: int) -> tuple[FoundSchema, Any]:
@@ -53,18 +63,24 @@ class Decoder:
         if known is None:
             assert self._registry is not None  # Nobody asks for a schema without one.
             found = self._registry.by_id(schema_id)
-            known = self._schemas[schema_id] = (found, _parse_avro(found) if found.kind == AVRO else None)
+            known = self._schemas[schema_id] = (found, _parse(found))
         return known
 
 
 class Encoder:
-    """Text to bytes that name their schema."""
+    """Text to bytes that name their schema. `message` is the name of a Protobuf message, the first if not given."""
 
-    def __init__(self, schema: FoundSchema) -> None:
-        if schema.kind not in (AVRO, JSON):
-            raise StartupError(f"Schema {schema.id} is of the kind {schema.kind}: only AVRO and JSON can be written.")
+    def __init__(self, schema: FoundSchema, message: str | None = None) -> None:
+        if schema.kind not in (AVRO, JSON, PROTOBUF):
+            known = "only AVRO, JSON and PROTOBUF can be written"
+            raise StartupError(f"Schema {schema.id} is of the kind {schema.kind}: {known}.")
+        if message is not None and schema.kind != PROTOBUF:
+            raise StartupError(
+                f"Schema {schema.id} is of the kind {schema.kind} and has no messages: leave :{message} out."
+            )
         self._schema = schema
-        self._parsed = _parse_avro(schema) if schema.kind == AVRO else None
+        self._message = message
+        self._parsed = _parse(schema)
         self._prefix = prefix(schema.id)
 
     def encode(self, text: bytes) -> bytes:
@@ -76,6 +92,11 @@ class Encoder:
             raise StartupError(f"{shown!r} is not JSON ({error}): with a schema each record is a JSON value.") from None
         if self._schema.kind == JSON:
             return self._prefix + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        if self._schema.kind == PROTOBUF:
+            try:
+                return self._prefix + bytes(self._parsed.encode(value, self._message))
+            except BadValue as error:
+                raise StartupError(f"A record does not fit schema {self._schema.id}: {error}") from None
         fastavro = _fastavro()
         out = io.BytesIO(self._prefix)
         out.seek(0, io.SEEK_END)
@@ -110,6 +131,18 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _parse(schema: FoundSchema) -> Any:
+    """What values are read and written with; none for JSON, which says all by itself."""
+    if schema.kind == AVRO:
+        return _parse_avro(schema)
+    if schema.kind != PROTOBUF:
+        return None
+    try:
+        return protobuf_values.Schema(schema.text, schema.references)
+    except InvalidSchema as error:
+        raise StartupError(f"Schema {schema.id} is no Protobuf schema: {error}") from None
 
 
 def _parse_avro(schema: FoundSchema) -> Any:

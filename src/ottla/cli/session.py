@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from ottla.cli import complete
 from ottla.cli.output import Output
 from ottla.cli.settings import read_properties
 from ottla.client.blocking import BlockingClient
@@ -46,7 +47,12 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     "profile": (
         Annotated[
             str | None,
-            typer.Option(metavar="NAME", help="A cluster of `ottla profile list`.", rich_help_panel=_PANEL),
+            typer.Option(
+                metavar="NAME",
+                help="A cluster of `ottla profile list`.",
+                rich_help_panel=_PANEL,
+                autocompletion=complete.profiles,
+            ),
         ],
         None,
     ),

@@ -5,9 +5,9 @@ and hears from `on_received` what it meant. A connection begins with ApiVersions
 newest version that both sides speak; answers come in the order of the requests, and each must carry its request's
 correlation id. Anything else is `Malformed`, after which the connection is of no use.
 
-    greeting → (logging in) → open: Ready is returned, and `ask` may be called
-                    ▲           │
-                    └───────────┘ log_in, before the session that the peer has granted is over (KIP-368)
+    greeting → (logging in) → (introducing) → open: Ready is returned, and `ask` may be called
+                    ▲                          │
+                    └──────────────────────────┘ log_in, before the session that the peer has granted is over (KIP-368)
 
 A peer is another node of the cluster, but its word is not trusted further than a client's: a frame has a greatest size,
 and a response a greatest number of elements. A frame that came whole is copied out of the buffer that all small ones
@@ -85,13 +85,21 @@ class Conversation(Generic[T]):
     """`T` is what the driver knows a request by."""
 
     def __init__(
-        self, client_id: str, *, frame_bytes_max: int = FRAME_BYTES_MAX, login: MakeClient | None = None
+        self,
+        client_id: str,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        login: MakeClient | None = None,
+        introduction: Message | None = None,
     ) -> None:
-        """`login` makes the SASL exchange that comes before everything else; None where the peer asks for no name."""
+        """`login` makes the SASL exchange that comes before everything else; None where the peer asks for no name.
+        `introduction` is a request that every login is followed by: the peer lets us in if it has no error to tell."""
         self._client_id = client_id
         self._make_login = login
         self._login: ClientMechanism | None = None
-        self._logged_in = login is None
+        self._introduction = introduction
+        self._session_ms = 0
+        self._let_in = login is None and introduction is None
         self._frame_bytes_max = frame_bytes_max
         self._questions: deque[_Question[T]] = deque()
         self._versions: dict[int, tuple[int, int]] | None = None
@@ -104,7 +112,7 @@ class Conversation(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        return self._versions is not None and self._logged_in
+        return self._versions is not None and self._let_in
 
     @property
     def unanswered(self) -> list[T]:
@@ -207,6 +215,8 @@ class Conversation(Generic[T]):
             return [Answer(token=question.token, response=response)]
         if question.api.key == API_VERSIONS:
             return self._on_versions(response, question.version)
+        if self._introduction is not None and question.api.key == self._introduction.API_KEY:
+            return self._on_introduced(response)
         return self._on_login(response)
 
     def _on_versions(self, response: Message, asked: int) -> list[Heard[T]]:
@@ -219,7 +229,7 @@ class Conversation(Generic[T]):
         if response.error_code:
             raise Malformed(f"the greeting is answered with error {response.error_code}")
         self._versions = versions
-        return [Ready()] if self._make_login is None else [self.log_in()]
+        return self._introduce(0) if self._make_login is None else [self.log_in()]
 
     # Logging in.
 
@@ -229,7 +239,7 @@ class Conversation(Generic[T]):
         from ottla.wire.messages.sasl_handshake_response import SaslHandshakeResponse
 
         assert self._make_login is not None
-        self._logged_in = False
+        self._let_in = False
         self._login = self._make_login()
         request = SaslHandshakeRequest(mechanism=self._login.name)
         return Send(data=self._frame_of(request, self.version_of(request), SaslHandshakeResponse, None))
@@ -268,5 +278,21 @@ class Conversation(Generic[T]):
         if answer is not None:
             return [self._show(answer)]
         self._login = None
-        self._logged_in = True
-        return [Ready(session_ms=response.session_lifetime_ms)]
+        return self._introduce(response.session_lifetime_ms)
+
+    def _introduce(self, session_ms: int) -> list[Heard[T]]:
+        self._session_ms = session_ms
+        request = self._introduction
+        if request is None:
+            self._let_in = True
+            return [Ready(session_ms=session_ms)]
+        assert request.API_KEY is not None
+        # Nodes speak it among themselves, and tell clients nothing of it.
+        api = APIS[request.API_KEY]
+        return [Send(data=self._frame_of(request, api.last_version, api.response, None))]
+
+    def _on_introduced(self, response: Message) -> list[Heard[T]]:
+        if code := getattr(response, "error_code", 0):
+            raise LoginRefused(f"it takes no introduction ({ErrorCode(code).name})")
+        self._let_in = True
+        return [Ready(session_ms=self._session_ms)]

@@ -50,9 +50,12 @@ class NetworkPeers:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         login: MakeClient | None = None,
         offload: Offload | None = None,
+        introduction: Message | None = None,
     ) -> None:
-        """`login` is how this node proves who it is, where that is asked for; `offload` derives its keys."""
+        """`login` is how this node proves who it is, where that is asked for; `offload` derives its keys.
+        `introduction` is what it says then, on every connection, before anything else."""
         self.login = login
+        self.introduction = introduction
         self.offload = offload
         self.network = network
         self.timers = timers
@@ -192,7 +195,10 @@ class _Link:
         self._next_login: Timer | None = None
         self._deriving: asyncio.Task[None] | None = None
         self.conversation: Conversation[_Call] = Conversation(
-            peers.client_id, frame_bytes_max=peers.frame_bytes_max, login=peers.login
+            peers.client_id,
+            frame_bytes_max=peers.frame_bytes_max,
+            login=peers.login,
+            introduction=peers.introduction,
         )
         self._setup = peers.timers.after(peers.connect_timeout_ms, partial(self.lose, "took too long to connect"))
         self._opening = asyncio.get_running_loop().create_task(self._open(), name=f"connect-{peer.host}:{peer.port}")

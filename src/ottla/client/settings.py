@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.client.login import Credentials
 from ottla.runtime.blocking import TlsSettings
 from ottla.security.jaas import BadLoginConfig, parse_login_module
 from ottla.security.sasl import MECHANISMS
+
+if TYPE_CHECKING:
+    from ottla.client.tokens import TokenEndpoint
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -131,6 +135,7 @@ def _sasl(options: Mapping[str, str]) -> Credentials:
         raise InvalidClientConfig(f"sasl.mechanism is {mechanism!r}; choose one of {', '.join(MECHANISMS)}.")
     username, password = options.get("sasl.username", ""), options.get("sasl.password", "")
     by_token = False
+    jaas_options: Mapping[str, str] = {}
     text = options.get("sasl.jaas.config")
     if text is not None:
         try:
@@ -140,15 +145,13 @@ def _sasl(options: Mapping[str, str]) -> Credentials:
         module = jaas.name.rpartition(".")[2]
         if mechanism not in _MODULES.get(module, ()):
             raise InvalidClientConfig(f"sasl.jaas.config names {module}, which does not do {mechanism}.")
+        jaas_options = jaas.options
         username, password = jaas.options.get("username", username), jaas.options.get("password", password)
         by_token = jaas.options.get("tokenauth", "").lower() == "true"
-    provider = options.get("sasl.login.callback.handler.class", "")
+    provider, endpoint = options.get("sasl.login.callback.handler.class", ""), None
     if mechanism == "OAUTHBEARER":
         if ":" not in provider:
-            raise InvalidClientConfig(
-                "OAUTHBEARER needs a token: set sasl.login.callback.handler.class to module:function, a function "
-                "without arguments that returns one."
-            )
+            provider, endpoint = "", _token_endpoint({**options, **jaas_options})
     elif not username:
         raise InvalidClientConfig(
             f"{mechanism} needs a name and a password: set sasl.jaas.config, or sasl.username and sasl.password."
@@ -159,4 +162,29 @@ def _sasl(options: Mapping[str, str]) -> Credentials:
         password=password,
         by_delegation_token=by_token,
         token_provider=provider,
+        token_endpoint=endpoint,
     )
+
+
+def _token_endpoint(options: Mapping[str, str]) -> TokenEndpoint:
+    """By the names that Kafka 4 gives its parts, or those of a login module, or librdkafka's."""
+    from ottla.client.tokens import CLIENT_KEY, URL_KEY, TokenEndpoint
+
+    def first(*names: str) -> str:
+        return next((options[name] for name in names if options.get(name)), "")
+
+    url = first(URL_KEY).strip()
+    if not url:
+        raise InvalidClientConfig(
+            f"OAUTHBEARER needs a token: set {URL_KEY} to where tokens are (file: or https:), or "
+            "sasl.login.callback.handler.class to module:function, a function without arguments that returns one."
+        )
+    endpoint = TokenEndpoint(
+        url=url,
+        client_id=first(f"{CLIENT_KEY}.id", "clientId", "sasl.oauthbearer.client.id"),
+        client_secret=first(f"{CLIENT_KEY}.secret", "clientSecret", "sasl.oauthbearer.client.secret"),
+        scope=first("sasl.oauthbearer.scope", "scope"),
+    )
+    if flaw := endpoint.flaw():
+        raise InvalidClientConfig(flaw)
+    return endpoint

@@ -194,11 +194,6 @@ def _check_gateways(config: NodeConfig, names: set[str]) -> None:
             name != config.inter_broker_listener_name and name not in config.controller_listener_names,
             f"{key} names {name}, over which the nodes speak to each other: give the gateway a listener of its own.",
         )
-    _require(
-        not config.gateway_listeners or not config.has_authorizer,
-        f"{key} is set on a node with an authorizer, and what a gateway hands on would count as done by the node "
-        "itself: remove one of the two.",
-    )
 
 
 def _check_connections(config: NodeConfig) -> None:

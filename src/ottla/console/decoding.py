@@ -1,4 +1,4 @@
-"""What the bytes of a key or a value mean: null, Avro, JSON, text, or else hex.
+"""What the bytes of a key or a value mean: null, Avro, Protobuf, JSON, text, or else hex; and bytes of what was typed.
 
 `Decoder` is handed the way to a schema by its id (`schema_of`), which may ask a registry and block; everything else is
 pure. Bytes that name a schema nobody knows are shown as what they look like.
@@ -7,12 +7,12 @@ pure. Bytes that name a schema nobody knows are shown as what they look like.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ottla.schemas import avro, avro_values
+from ottla.schemas import avro, avro_values, protobuf_values
 from ottla.schemas.avro import Json
-from ottla.schemas.framing import MAGIC, PREFIX, PREFIX_BYTES
+from ottla.schemas.framing import MAGIC, PREFIX, PREFIX_BYTES, prefix
 
 HEX_BYTES_MAX = 4096
 """Of longer ones the beginning is shown."""
@@ -22,17 +22,27 @@ MODES = ("auto", "json", "text", "hex")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """As a registry keeps it: its type (AVRO, JSON, PROTOBUF), and the parsed schema of an Avro one."""
+    """As a registry keeps it: its type (AVRO, JSON, PROTOBUF), and what it says, which of JSON is nothing."""
 
     schema_id: int
     type: str
-    parsed: avro.Schema | None = None
+    as_avro: avro.Schema | None = None
+    as_protobuf: protobuf_values.Schema | None = None
+
+
+def parse_schema(schema_id: int, kind: str, text: str, references: Sequence[str]) -> Schema:
+    """Raises `InvalidSchema`."""
+    if kind == "AVRO":
+        return Schema(schema_id=schema_id, type=kind, as_avro=avro.parse(text, references, strict=False))
+    if kind == "PROTOBUF":
+        return Schema(schema_id=schema_id, type=kind, as_protobuf=protobuf_values.Schema(text, references))
+    return Schema(schema_id=schema_id, type=kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
     kind: str
-    """How it was read: null, empty, avro, json, text or hex; with the schema's id where it names one."""
+    """How it was read: null, empty, avro, protobuf, json, text or hex; with the schema's id where it names one."""
     text: str
     value: Json = None
     """Of JSON and Avro: what filters look into."""
@@ -67,18 +77,38 @@ class Decoder:
         if schema is None:
             return None
         body = data[PREFIX_BYTES:]
-        if schema.parsed is not None:
-            try:
-                value = avro_values.decode(schema.parsed, body)
-            except avro_values.BadValue:
-                return None
-            return Decoded(kind=f"avro, schema {schema.schema_id}", text=_pretty(value), value=value)
+        try:
+            if schema.as_avro is not None:
+                value = avro_values.decode(schema.as_avro, body)
+                return Decoded(kind=f"avro, schema {schema.schema_id}", text=_pretty(value), value=value)
+            if schema.as_protobuf is not None:
+                value = schema.as_protobuf.decode(body)
+                return Decoded(kind=f"protobuf, schema {schema.schema_id}", text=_pretty(value), value=value)
+        except avro_values.BadValue:
+            return None
         if schema.type == "JSON":
             found = _json(body)
             if found is not None:
                 return Decoded(kind=f"json, schema {schema.schema_id}", text=found.text, value=found.value)
         shown = _hex(body)
         return Decoded(kind=f"{schema.type.lower()}, schema {schema.schema_id}, hex", text=shown.text)
+
+
+def encode(schema: Schema, text: str) -> bytes:
+    """JSON that somebody typed, as a record holds it. Raises `ValueError` with one sentence."""
+    try:
+        value: Json = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"With a schema, write JSON: {error}.") from None
+    if schema.as_avro is not None:
+        body = avro_values.encode(schema.as_avro, value)
+    elif schema.as_protobuf is not None:
+        body = schema.as_protobuf.encode(value)
+    elif schema.type == "JSON":
+        body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    else:
+        raise ValueError(f"A schema of type {schema.type} cannot be written by hand.")
+    return prefix(schema.schema_id) + body
 
 
 def _json(data: bytes) -> Decoded | None:

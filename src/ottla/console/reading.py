@@ -8,23 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ottla.admin.offsets import bounds_of, list_offsets
 from ottla.client.blocking import BlockingClient
-from ottla.errors import ErrorCode, KafkaError
+from ottla.client.reading import fetch, seen_records
 from ottla.model import NO_OFFSET, TopicPartition
-from ottla.records.batch import batches, crc_is_valid
-from ottla.records.records import Record, iterate
+from ottla.records.records import Record
 from ottla.runtime.blocking import monotonic_s
-
-if TYPE_CHECKING:
-    from ottla.wire.messages.fetch_response import PartitionData
 
 SCAN_MAX = 50_000
 SCAN_S = 5.0
 FETCH_BYTES = 1024 * 1024
-_READ_UNCOMMITTED, _READ_COMMITTED = range(2)
 _BACK_STEP = 500
 
 
@@ -172,49 +166,13 @@ def _records(
     """Each record of `[offset, end)`, and where to go on behind it."""
     while offset < end:
         at = offset
-        data = client.persist(lambda: _fetch(client, topic, partition, at, committed))  # noqa: B023
-        records, offset = _decoded(data, at)
+        data = client.persist(
+            lambda: fetch(client, topic, partition, at, bytes_max=FETCH_BYTES, committed=committed)  # noqa: B023
+        )
+        records, offset = seen_records(data, at)
         for record in records:
             if record.offset >= end:
                 return
             yield SeenRecord(partition, record), record.offset + 1
         if offset == at:
             return  # The log has become shorter meanwhile.
-
-
-def _fetch(client: BlockingClient, topic: str, partition: int, offset: int, committed: bool) -> PartitionData:
-    from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-    from ottla.wire.messages.fetch_response import FetchResponse
-
-    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
-    request = FetchRequest(
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=FETCH_BYTES,
-        isolation_level=_READ_COMMITTED if committed else _READ_UNCOMMITTED,
-        topics=[FetchTopic(topic=topic, topic_id=client.topic(topic).topic_id, partitions=[wanted])],
-    )
-    answer = client.ask(client.leader_of(topic, partition), request, FetchResponse)
-    code = answer.error_code or answer.responses[0].partitions[0].error_code
-    if code:
-        client.forget(topic)
-        raise KafkaError(ErrorCode(code), f"Partition {partition} of {topic} cannot be read.")
-    return answer.responses[0].partitions[0]
-
-
-def _decoded(data: PartitionData, offset: int) -> tuple[list[Record], int]:
-    """The records from `offset` on that no transaction took back, and the offset behind all that came."""
-    aborted = sorted(data.aborted_transactions or [], key=lambda each: each.first_offset)
-    taken_back: set[int] = set()
-    records: list[Record] = []
-    for header, batch in batches(memoryview(data.records or b"")):
-        if not crc_is_valid(batch, 0, len(batch)):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} arrived damaged.")
-        while aborted and aborted[0].first_offset <= header.last_offset:
-            taken_back.add(aborted.pop(0).producer_id)
-        if header.is_control:
-            taken_back.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in taken_back):
-            records += [each for each in iterate(batch) if each.offset >= offset]
-        offset = max(offset, header.next_offset)
-    return records, offset

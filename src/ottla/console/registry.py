@@ -8,18 +8,20 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from ottla.console.decoding import Schema
+from ottla.console.decoding import Schema, parse_schema
 from ottla.runtime.blocking import monotonic_s
-from ottla.schemas import avro
+from ottla.schemas.avro import InvalidSchema
 
 TIMEOUT_S = 10.0
 BODY_BYTES_MAX = 16 * 1024 * 1024
 MISSING_S = 30.0
 SCHEMAS_MAX = 10_000
+REFERENCES_MAX = 100
 
 
 class RegistryError(Exception):
@@ -55,20 +57,25 @@ class Registry:
 
     def versions(self, subject: str) -> list[Version]:
         """All of them, oldest first."""
-        path = f"/subjects/{quote(subject, safe='')}/versions"
-        found = []
-        for number in self._get(path):
-            each = self._get(f"{path}/{int(number)}")
-            found.append(
-                Version(
-                    subject=subject,
-                    version=int(each["version"]),
-                    schema_id=int(each["id"]),
-                    type=str(each.get("schemaType", "AVRO")),
-                    text=str(each["schema"]),
-                )
-            )
-        return found
+        numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions")
+        return [self._version(subject, str(int(number))) for number in numbers]
+
+    def latest(self, subject: str) -> Version:
+        return self._version(subject, "latest")
+
+    def compatibility(self, subject: str) -> str:
+        """What a new version must be, as in BACKWARD."""
+        return str(self._get(f"/config/{quote(subject, safe='')}?defaultToGlobal=true")["compatibilityLevel"])
+
+    def _version(self, subject: str, number: str) -> Version:
+        each = self._get(f"/subjects/{quote(subject, safe='')}/versions/{number}")
+        return Version(
+            subject=subject,
+            version=int(each["version"]),
+            schema_id=int(each["id"]),
+            type=str(each.get("schemaType", "AVRO")),
+            text=str(each["schema"]),
+        )
 
     def schema(self, schema_id: int) -> Schema | None:
         """None where there is none, or no registry."""
@@ -82,7 +89,7 @@ class Registry:
             self._missing_s.clear()
         try:
             found = self._load(schema_id)
-        except (RegistryError, avro.InvalidSchema):
+        except (RegistryError, InvalidSchema):
             self._missing_s[schema_id] = monotonic_s()
             return None
         self._schemas[schema_id] = found
@@ -91,14 +98,19 @@ class Registry:
     def _load(self, schema_id: int) -> Schema:
         answer = self._get(f"/schemas/ids/{schema_id}")
         kind = str(answer.get("schemaType", "AVRO"))
-        if kind != "AVRO":
-            return Schema(schema_id=schema_id, type=kind)
-        references: list[str] = []
-        for each in answer.get("references", []):
-            path = f"/subjects/{quote(str(each['subject']), safe='')}/versions/{int(each['version'])}"
-            references.append(str(self._get(path)["schema"]))
-        parsed = avro.parse(str(answer["schema"]), references, strict=False)
-        return Schema(schema_id=schema_id, type=kind, parsed=parsed)
+        references: dict[tuple[str, int], str] = {}
+        self._collect(answer.get("references") or (), references)
+        return parse_schema(schema_id, kind, str(answer["schema"]), tuple(references.values()))
+
+    def _collect(self, references: Sequence[Mapping[str, Any]], texts: dict[tuple[str, int], str]) -> None:
+        """The texts of what is referred to, each after those that it needs itself."""
+        for each in references:
+            place = (str(each["subject"]), int(each["version"]))
+            if place in texts or len(texts) >= REFERENCES_MAX:
+                continue
+            answer = self._get(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}?deleted=true")
+            self._collect(answer.get("references") or (), texts)
+            texts[place] = str(answer["schema"])
 
     def _get(self, path: str) -> Any:
         parts = self._parts

@@ -58,7 +58,7 @@ def make_app(console: Console) -> FastAPI:
     from nicegui import ui
 
     from ottla.console.pages import (
-        access,
+        acls,
         brokers,
         charts,
         downloads,
@@ -72,6 +72,7 @@ def make_app(console: Console) -> FastAPI:
         topic,
         topics,
         transactions,
+        users,
     )
     from ottla.console.pages.frame import HEAD
 
@@ -91,7 +92,8 @@ def make_app(console: Console) -> FastAPI:
         charts.register,
         transactions.register,
         schemas.register,
-        access.register,
+        acls.register,
+        users.register,
     ):
         register(console)
     ui.add_head_html(HEAD, shared=True)

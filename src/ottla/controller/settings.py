@@ -16,6 +16,9 @@ class ControllerSettings:
 
     default_partitions: int
     default_replication_factor: int
+    partitions_max: int
+    """`ottla.partitions.max`"""
+
     delete_topic_enable: bool
     idle_interval_ms: int
     """`metadata.max.idle.interval.ms`; 0 for never."""
@@ -52,6 +55,7 @@ class ControllerSettings:
             session_timeout_ms=config.get_int("broker.session.timeout.ms"),
             default_partitions=config.get_int("num.partitions"),
             default_replication_factor=config.get_int("default.replication.factor"),
+            partitions_max=config.get_int("ottla.partitions.max"),
             delete_topic_enable=config.get_bool("delete.topic.enable"),
             idle_interval_ms=config.get_int("metadata.max.idle.interval.ms"),
             balances_leaders=config.get_bool("auto.leader.rebalance.enable"),

@@ -3,7 +3,7 @@
 Records take effect when they are appended, so that the next request is answered from the newest state while the last
 one waits for its commit. Each appended batch leaves a version behind: a commit drops the versions before it, a failed
 append drops those after the last commit. Versions are values that share what they have in common
-(`metadata.persistent`), so neither copies nor undoes anything. Whatever else lives on a log can be kept the same way.
+(`metadata.persistent`), so neither copies nor undoes anything.
 """
 
 from __future__ import annotations

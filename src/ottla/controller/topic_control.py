@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from ottla.wire.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 
 
-PARTITIONS_MAX = 500_000
-"""Of all topics together: each is remembered by every node, so that no client may make any number of them."""
-
 Described = dict[tuple[tuple[str, str], ...], "list[CreatableTopicConfigs]"]
 """The configs that new topics of one request have, by those that they set themselves."""
 
@@ -135,10 +132,12 @@ class TopicControl:
         return records, result
 
     def _check_room(self, additional: int) -> None:
-        if self._state.image.topics.partition_count + additional > PARTITIONS_MAX:
+        """Each partition is remembered by every node, so that no client may make any number of them."""
+        most = self._settings.partitions_max
+        if self._state.image.topics.partition_count + additional > most:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"A cluster may have {PARTITIONS_MAX} partitions: delete topics that nobody needs first.",
+                f"A cluster may have {most} partitions (ottla.partitions.max): delete topics that nobody needs first.",
             )
 
     def _described(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:

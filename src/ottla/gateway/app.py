@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.gateway.http import Refusal
 from ottla.gateway.registry.answers import Raw
-from ottla.gateway.registry.refusals import Refusal
 from ottla.gateway.registry.routes import resolve
 from ottla.gateway.registry.writing import Registry
 from ottla.gateway.rest.api import Answer, RestApi

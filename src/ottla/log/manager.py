@@ -21,7 +21,7 @@ from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
 from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
-from ottla.log.producers import DEFAULT_EXPIRATION_MS, ProducerStates
+from ottla.log.producers import DEFAULT_EXPIRATION_MS, DEFAULT_PRODUCERS_MAX, ProducerStates
 from ottla.log.recovery import load_log
 from ottla.log.segment import Segment
 from ottla.log.segments import Segments
@@ -102,12 +102,14 @@ class LogManager:
         random: Random,
         metadata_directory: str | None = None,
         producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
+        producers_max: int = DEFAULT_PRODUCERS_MAX,
         verify_transactions: bool = True,
         index_cache_bytes: int = 64 << 20,
     ) -> None:
         self.disk = disk
         self.random = random
         self._producer_expiration_ms = producer_expiration_ms
+        self._producers_max = producers_max
         self._verify_transactions = verify_transactions
         self._cache = IndexCache(index_cache_bytes)
         self.directories = {path: LogDirectory(disk, path) for path in directories}
@@ -176,6 +178,7 @@ class LogManager:
                 self._load_directory(directory, config_of, now_ms, has_copies)
             except DiskError as error:
                 self.fail_directory(directory.path)
+                directory.previous_broker_epoch = -1  # Whatever the marker said: not all of it can be read.
                 if all(other.offline for other in self.directories.values()):
                     raise StartupError(f"no log directory can be used: {error}") from error
         future_logs.settle(self, is_assigned, now_ms)
@@ -253,15 +256,18 @@ class LogManager:
 
     def _read_marker(self, directory: LogDirectory) -> None:
         """Once: it is gone afterwards."""
-        path = f"{directory.path}/{files.CLEAN_SHUTDOWN}"
+        if self._find_marker(directory):
+            self.disk.remove(f"{directory.path}/{files.CLEAN_SHUTDOWN}")
+            self.disk.sync_dir(directory.path)
+
+    def _find_marker(self, directory: LogDirectory) -> bool:
         try:
-            marker = self.disk.read_file(path)
+            marker = self.disk.read_file(f"{directory.path}/{files.CLEAN_SHUTDOWN}")
         except FileNotFoundError:
-            return
+            return False
         directory.was_clean = True
         directory.previous_broker_epoch = checkpoints.decode_clean_shutdown(marker)
-        self.disk.remove(path)
-        self.disk.sync_dir(directory.path)
+        return True
 
     @property
     def previous_broker_epoch(self) -> int:
@@ -270,7 +276,11 @@ class LogManager:
         return min(directory.previous_broker_epoch for directory in self.directories.values())
 
     def _new_producers(self) -> ProducerStates:
-        return ProducerStates(expiration_ms=self._producer_expiration_ms, verify_transactions=self._verify_transactions)
+        return ProducerStates(
+            expiration_ms=self._producer_expiration_ms,
+            verify_transactions=self._verify_transactions,
+            producers_max=self._producers_max,
+        )
 
     def _adopt(self, log: Log) -> None:
         log.before_truncation = self.before_truncation
@@ -288,12 +298,13 @@ class LogManager:
         """The log of `__cluster_metadata` in `directory`, made if it is not there. Comes before `load`: it says which
         topics there are, and their configs.
 
-        It has no checkpoints: its start follows its snapshots, and after a crash all of it is read.
+        It has no checkpoints: its start follows its snapshots, and after a crash all of it is read. Whoever reads it
+        says so (`accept_metadata_log`) before anything is written.
         """
         path = f"{directory}/{METADATA_PARTITION}"
         known = self.directories.get(directory)
         if known is not None:
-            self._read_marker(known)
+            self._find_marker(known)
         if self.disk.is_dir(path):
             log = load_log(
                 self.disk,
@@ -315,27 +326,40 @@ class LogManager:
         self.metadata_log = log
         return log
 
+    def accept_metadata_log(self) -> None:
+        """It was read, and is what was written. Only now does the marker of the last shutdown go: where it is not, and
+        the node refuses to start, the next start must refuse as well, and not take the log for one that a crash left
+        and cut it where it is damaged."""
+        assert self.metadata_log is not None
+        known = self.directories.get(_parent(self.metadata_log.directory))
+        if known is not None:
+            self._read_marker(known)
+
     # Logs come and go.
+
+    def place(self, partition: TopicPartition) -> str:
+        """Where a new log would go: to the online directory that holds the fewest and is not cordoned, unless an
+        earlier wish (`preferred`) names one."""
+        preferred = self.preferred.pop(partition, None)
+        if preferred is not None and not self.directories[preferred].offline:
+            return preferred
+        online = [path for path, known in self.directories.items() if known.for_topics and not known.offline]
+        if not online:
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "Every log directory is offline.")
+        online = [path for path in online if path not in self.cordoned] or online[:1]
+        counts = dict.fromkeys(online, 0)
+        if len(online) > 1:
+            for log in self.logs.values():
+                counts[_parent(log.directory)] = counts.get(_parent(log.directory), 0) + 1
+        return min(online, key=counts.__getitem__)
 
     def create(
         self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, *, directory: str | None = None
     ) -> Log:
-        """A new, empty log; in the online directory that holds the fewest and is not cordoned, unless `directory` or
-        an earlier wish (`preferred`) names one."""
+        """A new, empty log, in `directory` or where it is to be placed."""
         assert partition not in self.logs
-        preferred = self.preferred.pop(partition, None)
-        if directory is None and preferred is not None and not self.directories[preferred].offline:
-            directory = preferred
         if directory is None:
-            online = [path for path, known in self.directories.items() if known.for_topics and not known.offline]
-            if not online:
-                raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "Every log directory is offline.")
-            online = [path for path in online if path not in self.cordoned] or online[:1]
-            counts = dict.fromkeys(online, 0)
-            if len(online) > 1:
-                for log in self.logs.values():
-                    counts[_parent(log.directory)] = counts.get(_parent(log.directory), 0) + 1
-            directory = min(online, key=counts.__getitem__)
+            directory = self.place(partition)
         log = self.create_in(f"{directory}/{partition}", partition, topic_id, config, now_ms)
         self._adopt(log)
         return log

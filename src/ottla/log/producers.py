@@ -23,9 +23,7 @@ BATCHES_TO_RETAIN = 5
 MAX_SEQUENCE = (1 << 31) - 1
 MAX_EPOCH = (1 << 15) - 1
 
-PRODUCERS_MAX = 100_000
-"""Producers that one partition remembers at a time. Ids are for the inventing, so one client could fill the memory;
-whoever comes when they are that many is refused until some expire (`producer.id.expiration.ms`)."""
+DEFAULT_PRODUCERS_MAX = 100_000
 DEFAULT_EXPIRATION_MS = 24 * 3600 * 1000
 
 _TRANSACTIONAL = 0x10
@@ -109,9 +107,26 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one partition, its open transactions, and those decided but not yet replicated."""
 
-    __slots__ = ("_guards", "_ongoing", "_unreplicated", "entries", "expiration_ms", "verify_transactions")
+    __slots__ = (
+        "_guards",
+        "_ongoing",
+        "_unreplicated",
+        "entries",
+        "expiration_ms",
+        "producers_max",
+        "verify_transactions",
+    )
 
-    def __init__(self, *, expiration_ms: int = DEFAULT_EXPIRATION_MS, verify_transactions: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+        verify_transactions: bool = True,
+        producers_max: int = DEFAULT_PRODUCERS_MAX,
+    ) -> None:
+        self.producers_max = producers_max
+        """How many are remembered at a time. Ids are for the inventing, so one client could fill the memory; whoever
+        comes when they are that many is refused until some expire."""
         self.expiration_ms = expiration_ms
         self.verify_transactions = verify_transactions
         """Is the first batch of a transaction refused without a verification?"""
@@ -177,10 +192,11 @@ class ProducerStates:
         return None
 
     def _check_room(self) -> None:
-        if len(self.entries) >= PRODUCERS_MAX:
+        if len(self.entries) >= self.producers_max:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{PRODUCERS_MAX} producers have written to this partition of late: keep to one producer id, or wait.",
+                f"{self.producers_max} producers have written to this partition of late: keep to one producer id, or "
+                "wait.",
             )
 
     def _check_sequence(

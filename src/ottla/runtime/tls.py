@@ -33,12 +33,14 @@ from ottla.runtime.seams import (
 HANDSHAKE_SECONDS_MAX = 30.0
 """For a peer to prove that it speaks TLS; whoever is slower is cut off."""
 
-SPAN_BYTES = 256 * 1024
-"""How much of a file is read and encrypted at once: sendfile cannot encrypt, so these bytes do pass through here."""
+CHUNK_BYTES = 64 * 1024
+"""How much is encrypted, or decrypted, at once: sendfile cannot encrypt, so the bytes of files do pass through here. So
+few stay in the processor's cache from one step to the next; and the memory between two steps, which OpenSSL keeps for
+as long as the connection lasts, stays small."""
 
 PROTOCOLS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
-_RECEIVED = memoryview(bytearray(256 * 1024))
+_RECEIVED = memoryview(bytearray(CHUNK_BYTES))
 """Where encrypted bytes arrive. One is enough for all: they are handed on before anybody else receives."""
 
 
@@ -230,9 +232,13 @@ class TlsConnection:
         if self._queue or self._blocked:
             self._queue.append(memoryview(data))
             return
-        self._encrypt(data)
-        if not more:
-            self._flush()
+        if len(data) <= CHUNK_BYTES:
+            self._encrypt(data)
+            if not more:
+                self._flush()
+        else:
+            self._queue.append(memoryview(data))
+            self._drain()
 
     def write_file_span(self, file: File, position: int, size: int) -> None:
         if self._closing or self._closed:
@@ -346,24 +352,31 @@ class TlsConnection:
 
     def _read(self) -> None:
         """Hand on what has been decrypted, until there is no more or the handler wants a pause."""
-        handler, connection = self._handler, self._ssl
-        while not self._paused and not self._closing and not self._closed:
-            if not self._incoming.pending and not connection.pending():
+        handler, incoming, connection = self._handler, self._incoming, self._ssl
+        over = False
+        while not over and not self._paused and not self._closing and not self._closed:
+            if not incoming.pending and not connection.pending():
                 break
             buffer = handler.get_buffer()
+            filled, room = 0, len(buffer)
             try:
-                size = cast(int, connection.read(len(buffer), buffer))
+                # A record at a time, but the handler looks at all of them at once.
+                while filled < room and (incoming.pending or connection.pending()):
+                    size = cast(int, connection.read(room - filled, buffer[filled:]))
+                    if not size:
+                        over = True  # The peer said goodbye.
+                        break
+                    filled += size
             except ssl.SSLWantReadError:
-                handler.buffer_updated(0)  # Which gives the buffer back.
-                break
+                pass
             except ssl.SSLError:
-                self.abort()
-                return
-            if not size:
-                self.abort()  # The peer said goodbye.
-                return
-            handler.buffer_updated(size)
-        if self._outgoing.pending and not self._closed:
+                over = True
+            handler.buffer_updated(filled)  # Also if it is nothing, which gives the buffer back.
+            if not filled:
+                break
+        if over:
+            self.abort()
+        elif self._outgoing.pending and not self._closed:
             self._flush()
 
     def _encrypt(self, data: Buffer) -> None:
@@ -384,7 +397,7 @@ class TlsConnection:
             item = queue[0]
             if isinstance(item, _Span):
                 try:
-                    data = item.file.read(item.position, min(item.size, SPAN_BYTES))
+                    data = item.file.read(item.position, min(item.size, CHUNK_BYTES))
                 except KafkaError:
                     data = b""
                 if not data:
@@ -396,6 +409,9 @@ class TlsConnection:
                 if not item.size:
                     queue.popleft()
                 self._encrypt(data)
+            elif len(item) > CHUNK_BYTES:
+                queue[0] = item[CHUNK_BYTES:]
+                self._encrypt(item[:CHUNK_BYTES])
             else:
                 queue.popleft()
                 self._encrypt(item)

@@ -7,7 +7,9 @@ their decoding with it.
     avro_values     one value in Avro's binary encoding, to JSON and back
     compatibility   may a reader with this Avro schema read what was written with that one?
     json_compatibility      the same of JSON schemas
-    protobuf        a Protobuf schema, from its text or its descriptor
+    protobuf        a Protobuf schema, from its text or its descriptor (protobuf_types, protobuf_descriptor)
+    protobuf_values one message in Protobuf's encoding, to JSON and back (protobuf_shapes: names; _reading, _writing,
+                    _wire: bytes; _well_known: Google's own types)
     protobuf_compatibility  may a reader with this one read what was written with that one?
     kinds           one row a type of schema: how its text is read, and what judges compatibility
     framing         the five bytes in front of a record that name its schema

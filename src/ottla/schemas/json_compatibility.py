@@ -5,6 +5,8 @@ names of troubles, and the rules for properties that come and go, are Confluent'
 writer could not have written it as something else (`additionalProperties` false, or a schema that covers it), and may
 be removed where the reader still takes it. Where Confluent knows a pair by its keywords, here whatever the writer may
 write must be something that the reader takes: each branch of the writer's `anyOf` must fit one of the reader's.
+Patterns of names are judged where they are the same on both sides, and for every name that is listed; whether two
+patterns have names in common nobody asks.
 
 References within a document are followed; one to elsewhere fits the same reference and nothing else. Pairs that are
 being compared already are taken as fit, so that schemas may be recursive; how many are looked at is bounded.
@@ -12,8 +14,9 @@ being compared already are taken as fit, so that schemas may be recursive; how m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeGuard
 from urllib.parse import unquote
 
@@ -70,6 +73,8 @@ class _Comparison:
     _assumed: dict[tuple[int, int], tuple[Schema, Schema]] = field(default_factory=dict)
     """Pairs that are taken as fit, by identity; they are held on to, so that no other gets the identity of one."""
     _pairs_left: int = PAIRS_MAX
+    _together: dict[tuple[int, ...], dict[str, list[Schema]]] = field(default_factory=dict)
+    """Schemas that hold of one property at once, by their identities: the same each time, so that recursion ends."""
 
     def compare(self, reader: Schema, writer: Schema, path: str, level: int) -> list[Trouble]:
         reader, reader_elsewhere = _resolved(reader, self.reader_root)
@@ -153,10 +158,11 @@ class _Comparison:
         required = {name for name in _list(reader.get("required")) if isinstance(name, str)}
         given = {name for name in _list(writer.get("required")) if isinstance(name, str)}
         for name in written:
+            theirs = self._of(writer, name)
             if name in read:
-                yield from self.compare(read[name], written[name], f"{path}/properties/{name}", level)
+                yield from self.compare(self._of(reader, name), theirs, f"{path}/properties/{name}", level)
             else:
-                yield from self._removed(reader, name, written[name], path, level)
+                yield from self._removed(reader, name, theirs, path, level)
         for name in read:
             place = f"{path}/properties/{name}"
             has_default = isinstance(read[name], dict) and "default" in read[name]
@@ -164,17 +170,18 @@ class _Comparison:
                 if name in required and name not in given and not has_default:
                     yield Trouble("REQUIRED_ATTRIBUTE_ADDED", f"{path}/required")
                 continue
-            rest = _rest_of(writer, name)
+            rest, ours = self._of(writer, name), self._of(reader, name)
             if rest is not False:
                 open_model = _takes_all(rest)
-                if open_model and not _takes_all(read[name]):
+                if open_model and not _takes_all(ours):
                     yield Trouble("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", place)
-                elif self.compare(read[name], rest, place, level):
+                elif self.compare(ours, rest, place, level):
                     yield Trouble("PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", place)
             if name in required and not has_default:
                 yield Trouble("REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", place)
         for name in sorted(required - given - read.keys()):
             yield Trouble("REQUIRED_ATTRIBUTE_ADDED", f"{path}/required/{name}")
+        yield from self._compare_patterns(reader, writer, path, level)
         beyond = writer.get("additionalProperties", True)
         place = f"{path}/additionalProperties"
         if reader.get("additionalProperties", True) is False and beyond is not False:
@@ -186,13 +193,50 @@ class _Comparison:
         self, reader: Mapping[str, Any], name: str, written: Schema, path: str, level: int
     ) -> Iterator[Trouble]:
         place = f"{path}/properties/{name}"
-        rest = _rest_of(reader, name)
+        rest = self._of(reader, name)
         if written is False or _takes_all(rest):
             return
         if rest is False:
             yield Trouble("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", place)
         elif self.compare(rest, written, place, level):
             yield Trouble("PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", place)
+
+    def _compare_patterns(
+        self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str, level: int
+    ) -> Iterator[Trouble]:
+        """Properties that no side lists, by the patterns of their names."""
+        read, written = _mapping(reader.get("patternProperties")), _mapping(writer.get("patternProperties"))
+        for pattern, ours in read.items():
+            place = f"{path}/patternProperties/{pattern}"
+            beyond = writer.get("additionalProperties", True)
+            if pattern in written:
+                yield from self.compare(ours, written[pattern], place, level)
+            elif beyond is not False and self.compare(ours, beyond, place, level):
+                model = "TO_OPEN_CONTENT_MODEL" if _takes_all(beyond) else "NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
+                yield Trouble(f"PATTERN_PROPERTY_ADDED_{model}", place)
+        for pattern, theirs in written.items():
+            rest = reader.get("additionalProperties", True)
+            if pattern not in read and self.compare(rest, theirs, f"{path}/patternProperties/{pattern}", level):
+                closed = "FROM_CLOSED_CONTENT_MODEL"
+                model = closed if rest is False else "NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
+                yield Trouble(f"PATTERN_PROPERTY_REMOVED_{model}", f"{path}/patternProperties/{pattern}")
+
+    def _of(self, schema: Mapping[str, Any], name: str) -> Schema:
+        """What holds of the property `name`: what is listed for it, and what is said of names like it; or of all that
+        is neither listed nor like any. A pattern that RE2 does not know may be like every name: then all may be."""
+        listed = _mapping(schema.get("properties"))
+        holding = [listed[name]] if name in listed else []
+        for pattern, inner in _mapping(schema.get("patternProperties")).items():
+            like = _is_like(pattern, name)
+            if like is None and not holding:
+                return True
+            if like:
+                holding.append(inner)
+        if not holding:
+            return schema.get("additionalProperties", True)
+        if len(holding) == 1:
+            return holding[0]
+        return self._together.setdefault(tuple(map(id, holding)), {"allOf": holding})
 
     # Arrays.
 
@@ -296,11 +340,23 @@ def _is_a(value: Any, kind: Any) -> bool:
     return True
 
 
-def _rest_of(schema: Mapping[str, Any], name: str) -> Schema:
-    """What holds of a property that is not listed. Patterns are not judged: where there are any, anything may be."""
-    if _mapping(schema.get("patternProperties")):
-        return True
-    return schema.get("additionalProperties", True)
+def _is_like(pattern: str, name: str) -> bool | None:
+    """Whether the pattern finds something in the name; None if it is none that RE2 knows."""
+    found = _compiled(pattern)
+    return None if found is None else found(name) is not None
+
+
+@lru_cache(maxsize=1_000)
+def _compiled(pattern: str) -> Callable[[str], object] | None:
+    import re2  # Here, because few schemas have patterns.
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        search: Callable[[str], object] = re2.compile(pattern, options).search
+    except (ValueError, re2.error):
+        return None
+    return search
 
 
 def _items(schema: Mapping[str, Any]) -> tuple[list[Schema], Schema]:

@@ -1,8 +1,8 @@
-"""A Protobuf schema as it matters to those who read each other's messages: messages, enums, fields by their numbers.
+"""A Protobuf schema read from its text, or from the form in which Confluent's Python serializer registers one: a
+FileDescriptorProto in base64.
 
-Read from a `.proto` text, or from the form in which Confluent's Python serializer registers one: a FileDescriptorProto
-in base64. Services, options and extensions mean nothing to a reader and are skipped. The text comes from anybody, so
-nesting is bounded, and what does not follow the grammar is `InvalidSchema`.
+Services, options and extensions mean nothing to a reader and are skipped. The text comes from anybody, so nesting is
+bounded, and what does not follow the grammar is `InvalidSchema`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,10 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from ottla.schemas import protobuf_descriptor
 from ottla.schemas.avro import InvalidSchema
-
-LEVELS_MAX = 60
-FIELD_NUMBER_MAX = (1 << 29) - 1
-
-SCALARS = (
-    *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string"),
-    *("group", "message", "bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
-)
-"""By their number in a FieldDescriptorProto, from 1 on; three of them are not scalars, and stand for named types."""
-_NAMED = frozenset({"group", "message", "enum"})
-_LABELS = {1: "optional", 2: "required", 3: "repeated"}
+from ottla.schemas.protobuf_types import FIELD_NUMBER_MAX, LEVELS_MAX, Field, File, Message, inside
 
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\.?[A-Za-z_][\w.]*|[-+]?[0-9][\w.+-]*|[{}\[\]()<>=;,:+-])""",
@@ -32,47 +22,10 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    name: str
-    number: int
-    label: str
-    """optional, required, repeated, or nothing."""
-    type: str
-    """A scalar's name, or that of a message or an enum as it was written; `map` for a map."""
-    oneof: str | None = None
-
-
-@dataclass(slots=True)
-class Message:
-    name: str
-    """With the messages that it is in, without the package."""
-    fields: dict[int, Field] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class File:
-    package: str = ""
-    messages: dict[str, Message] = field(default_factory=dict)
-    enums: set[str] = field(default_factory=set)
-
-    def type_of(self, scope: str, written: str) -> str:
-        """The name of the type that `written` means within the message `scope`, as the file knows it."""
-        name = written.removeprefix(".")
-        if self.package and name.startswith(f"{self.package}."):
-            name = name.removeprefix(f"{self.package}.")
-        outer = "" if written.startswith(".") else scope
-        while outer:
-            if (found := f"{outer}.{name}") in self.messages or found in self.enums:
-                return found
-            outer = outer.rpartition(".")[0]
-        return name
-
-
 def parse(text: str) -> File:
     """Raises `InvalidSchema`."""
     serialized = _serialized(text)
-    file = _Descriptor.file(serialized) if serialized is not None else _Parser(text).file()
+    file = protobuf_descriptor.read(serialized) if serialized is not None else _Parser(text).file()
     if not file.messages and not file.enums:
         raise InvalidSchema("A Protobuf schema defines a message or an enum at least.")
     return file
@@ -115,7 +68,14 @@ class _Parser:
                     self._message("", 0)
                 case "enum":
                     self._enum("")
-                case "syntax" | "edition" | "import" | "option":
+                case "syntax":
+                    self._expect("=")
+                    self._file.syntax = self._next().strip("'\"")
+                    self._expect(";")
+                case "edition":
+                    self._file.syntax = "editions"
+                    self._skip_statement()
+                case "import" | "option":
                     self._skip_statement()
                 case "service" | "extend":
                     self._name()
@@ -129,9 +89,11 @@ class _Parser:
     def _message(self, scope: str, level: int) -> None:
         if level > LEVELS_MAX:
             raise InvalidSchema(f"The schema has more than {LEVELS_MAX} levels.")
-        name = _inside(scope, self._simple_name())
+        name = inside(scope, self._simple_name())
         self._define(name)
         message = self._file.messages[name] = Message(name)
+        if scope:
+            self._file.messages[scope].inner.append(name)
         self._expect("{")
         self._body(message, level)
 
@@ -169,34 +131,54 @@ class _Parser:
             return
         if not re.fullmatch(r"\.?[A-Za-z_][\w.]*", kind):
             raise InvalidSchema(f"{kind[:50]!r} is no type.")
-        name = self._simple_name()
-        self._add(message, Field(name=name, number=self._number(), label=label, type=kind, oneof=oneof))
-        self._end_field()
+        name, number = self._simple_name(), self._number()
+        options = self._end_field()
+        found = Field(
+            name=name,
+            number=number,
+            label=label,
+            type=kind,
+            oneof=oneof,
+            is_explicit=label == "optional" or oneof is not None or self._file.syntax != "proto3",
+            is_packed=options.get("packed", "true" if self._file.syntax != "proto2" else "false") == "true",
+        )
+        self._add(message, found)
 
     def _group(self, message: Message, label: str, level: int) -> None:
         name = self._simple_name()
-        self._add(message, Field(name=name.lower(), number=self._number(), label=label, type=name))
-        inner = _inside(message.name, name)
+        number = self._number()
+        self._add(message, Field(name=name.lower(), number=number, label=label, type=name, is_group=True))
+        inner = inside(message.name, name)
         self._define(inner)
         made = self._file.messages[inner] = Message(inner)
+        message.inner.append(inner)
         self._expect("{")
         self._body(made, level + 1)
 
     def _map(self, message: Message) -> None:
         self._expect("<")
-        self._name()
+        key = self._name()
         self._expect(",")
-        self._name()
+        value = self._name()
         self._expect(">")
-        name = self._simple_name()
-        self._add(message, Field(name=name, number=self._number(), label="repeated", type="map"))
+        name, number = self._simple_name(), self._number()
+        self._add(message, Field(name=name, number=number, label="repeated", type="map", key=key, value=value))
         self._end_field()
 
     def _enum(self, scope: str) -> None:
-        name = _inside(scope, self._simple_name())
+        name = inside(scope, self._simple_name())
         self._define(name)
-        self._file.enums.add(name)
-        self._skip_block()
+        values = self._file.enums[name] = {}
+        self._expect("{")
+        while (token := self._next()) != "}":
+            if token == ";":
+                continue
+            if token in ("option", "reserved") and self._peek() != "=":
+                self._skip_statement()
+                continue
+            self._expect("=")
+            values[token] = self._integer()
+            self._end_field()
 
     def _define(self, name: str) -> None:
         if name in self._file.messages or name in self._file.enums:
@@ -237,19 +219,30 @@ class _Parser:
 
     def _number(self) -> int:
         self._expect("=")
-        text = self._next()
-        try:
-            number = int(text, 0)
-        except ValueError:
-            number = 0
+        number = self._integer()
         if not 1 <= number <= FIELD_NUMBER_MAX:
-            raise InvalidSchema(f"{text[:50]!r} is no number for a field.")
+            raise InvalidSchema(f"{number} is no number for a field.")
         return number
 
-    def _end_field(self) -> None:
+    def _integer(self) -> int:
+        text = self._next()
+        if text in "+-":
+            text += self._next()
+        try:
+            return int(text, 8 if re.fullmatch(r"[-+]?0[0-7]+", text) else 0)
+        except ValueError:
+            raise InvalidSchema(f"{text[:50]!r} stands where a number should.") from None
+
+    def _end_field(self) -> dict[str, str]:
+        """The field's options that are a name and a word."""
+        options: dict[str, str] = {}
         if self._peek() == "[":
+            began = self._at + 1
             self._skip_balanced("[", "]")
+            inner = self._tokens[began : self._at - 1]
+            options = {inner[at - 1]: inner[at + 1] for at in range(1, len(inner) - 1) if inner[at] == "="}
         self._expect(";")
+        return options
 
     def _skip_statement(self) -> None:
         while (token := self._next()) != ";":
@@ -266,122 +259,3 @@ class _Parser:
         while depth:
             token = self._next()
             depth += (token == opening) - (token == closing)
-
-
-def _inside(scope: str, name: str) -> str:
-    return f"{scope}.{name}" if scope else name
-
-
-class _Descriptor:
-    """FileDescriptorProto, read from its bytes."""
-
-    @classmethod
-    def file(cls, data: bytes) -> File:
-        file = File()
-        for number, value in _fields(data):
-            if number == 2:
-                file.package = _text(value)
-            elif number == 4:
-                cls._message(file, "", _bytes(value), 0)
-            elif number == 5:
-                file.enums.add(cls._name(_bytes(value)))
-        return file
-
-    @classmethod
-    def _message(cls, file: File, scope: str, data: bytes, level: int) -> None:
-        if level > LEVELS_MAX:
-            raise InvalidSchema(f"The schema has more than {LEVELS_MAX} levels.")
-        parts = list(_fields(data))
-        name = _inside(scope, cls._name(data))
-        oneofs = [cls._name(_bytes(value)) for number, value in parts if number == 8]
-        nested = [_bytes(value) for number, value in parts if number == 3]
-        maps = {f"{name}.{cls._name(each)}" for each in nested if cls._is_map_entry(each)}
-        message = file.messages[name] = Message(name)
-        for number, value in parts:
-            if number == 2:
-                found = cls._field(_bytes(value), oneofs, file.package, maps)
-                message.fields[found.number] = found
-            elif number == 4:
-                file.enums.add(_inside(name, cls._name(_bytes(value))))
-        for each in nested:
-            if not cls._is_map_entry(each):
-                cls._message(file, name, each, level + 1)
-
-    @staticmethod
-    def _field(data: bytes, oneofs: list[str], package: str, maps: set[str]) -> Field:
-        found = dict(_fields(data))
-        number, kind = _int(found.get(3, 0)), _int(found.get(5, 0))
-        if not 1 <= number <= FIELD_NUMBER_MAX or not 1 <= kind <= len(SCALARS):
-            raise InvalidSchema("The descriptor holds a field without a number or a type.")
-        name_of_type = SCALARS[kind - 1]
-        if name_of_type in _NAMED:
-            name_of_type = _text(found.get(6, b""))
-            if name_of_type.removeprefix(".").removeprefix(f"{package}." if package else "") in maps:
-                name_of_type = "map"
-        oneof = None
-        if 9 in found and not found.get(17) and _int(found[9]) < len(oneofs):
-            oneof = oneofs[_int(found[9])]
-        label = _LABELS.get(_int(found.get(4, 1)), "")
-        return Field(name=_text(found.get(1, b"")), number=number, label=label, type=name_of_type, oneof=oneof)
-
-    @staticmethod
-    def _name(data: bytes) -> str:
-        return _text(dict(_fields(data)).get(1, b""))
-
-    @staticmethod
-    def _is_map_entry(data: bytes) -> bool:
-        options = dict(_fields(data)).get(7, b"")
-        return isinstance(options, bytes) and bool(dict(_fields(options)).get(7))
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    position = 0
-    while position < len(data):
-        key, position = _varint(data, position)
-        number, wire = key >> 3, key & 7
-        value: int | bytes
-        if wire == 0:
-            value, position = _varint(data, position)
-        elif wire == 2:
-            size, position = _varint(data, position)
-            value = data[position : position + size]
-            position += size
-            if position > len(data):
-                raise InvalidSchema("The descriptor is cut off.")
-        elif wire in (1, 5):
-            value = b""
-            position += 8 if wire == 1 else 4
-        else:
-            raise InvalidSchema("The text is neither a Protobuf schema nor a descriptor of one.")
-        yield number, value
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(data) and shift < 70:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise InvalidSchema("The descriptor is cut off.")
-
-
-def _text(value: int | bytes) -> str:
-    try:
-        return _bytes(value).decode()
-    except UnicodeDecodeError:
-        raise InvalidSchema("The descriptor holds a name that is no text.") from None
-
-
-def _bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise InvalidSchema("The descriptor holds a number where something else should be.")
-    return value
-
-
-def _int(value: int | bytes) -> int:
-    if not isinstance(value, int):
-        raise InvalidSchema("The descriptor holds something where a number should be.")
-    return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ottla.schemas.protobuf import SCALARS, Field, File, Message
+from ottla.schemas.protobuf_types import SCALARS, Field, File, Message
 
 _ALIKE = (
     frozenset({"int32", "uint32", "int64", "uint64", "bool", "enum"}),

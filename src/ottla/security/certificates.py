@@ -1,7 +1,8 @@
 """Who a certificate names: its subject as Java writes it (RFC 2253), and the rules that make a user's name of that.
 
-Only the subject of the certificate is read, out of its DER, in one pass; that the certificate is worth anything was
-checked by TLS before. Rules are tried in order, each on the whole name; what no rule matches is refused.
+Only the subject of the certificate, and its alternative names, are read, out of its DER, in one pass; that the
+certificate is worth anything was checked by TLS before. Rules are tried in order, each on the whole name; what no rule
+matches is refused.
 
     RULE:pattern/replacement/[LU],DEFAULT
 """
@@ -28,7 +29,8 @@ _KEYWORDS = {
 """The attributes that RFC 2253 has names for; the values of all others are shown as bytes."""
 
 _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 27: "latin-1", 28: "utf-32-be", 30: "utf-16-be"}
-_SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+_VERSION, _EXTENSIONS = 0xA0, 0xA3
+_ALTERNATIVE_NAMES = "2.5.29.17"
 _ESCAPED = set(',=+<>#;"\\')
 
 
@@ -41,11 +43,7 @@ class _Element(NamedTuple):
 def distinguished_name(certificate: bytes) -> str:
     """The subject of a certificate (DER), last part first, as Java's X500Principal says it."""
     try:
-        body = next(_elements(certificate, *_inside(certificate, 0)))
-        fields = list(_elements(certificate, body.start, body.end))
-        if fields[0].tag == _VERSION:
-            fields = fields[1:]
-        _, _, _, _, subject = fields[:5]  # Serial number, signature, issuer and validity come first.
+        _, _, _, _, subject = _fields(certificate)[:5]  # Serial number, signature, issuer and validity come first.
         parts = []
         for relative in _elements(certificate, subject.start, subject.end):
             attributes = [
@@ -55,6 +53,52 @@ def distinguished_name(certificate: bytes) -> str:
     except (IndexError, ValueError, StopIteration):
         raise AuthenticationFailed("the certificate cannot be read") from None
     return ",".join(reversed(parts))
+
+
+def alternative_names(certificate: bytes) -> frozenset[tuple[int, bytes]]:
+    """What else the certificate (DER) is good for, each as its kind (GeneralName's tag in RFC 5280) and its bytes."""
+    try:
+        extensions = next((field for field in _fields(certificate) if field.tag == _EXTENSIONS), None)
+        if extensions is None:
+            return frozenset()
+        listed = next(_elements(certificate, extensions.start, extensions.end))
+        for extension in _elements(certificate, listed.start, listed.end):
+            kind, *_, value = _elements(certificate, extension.start, extension.end)
+            if _oid(certificate[kind.start : kind.end]) == _ALTERNATIVE_NAMES:
+                names = next(_elements(certificate, value.start, value.end))
+                return frozenset(
+                    (name.tag, certificate[name.start : name.end])
+                    for name in _elements(certificate, names.start, names.end)
+                )
+    except (IndexError, ValueError, StopIteration):
+        raise AuthenticationFailed("the certificate cannot be read") from None
+    return frozenset()
+
+
+def identity_change(old: bytes, new: bytes, *, allow_dn: bool, allow_san: bool) -> str | None:
+    """What keeps a certificate (DER) from taking the place of another at run time: it must name the same subject, and
+    all alternative names of the other, unless that may change. None if nothing does."""
+    old_name, new_name = distinguished_name(old), distinguished_name(new)
+    if not allow_dn and _canonical(old_name) != _canonical(new_name):
+        return f"its distinguished name is {new_name!r} and was {old_name!r}: set ssl.allow.dn.changes=true to allow it"
+    if not allow_san and (missing := alternative_names(old) - alternative_names(new)):
+        shown = ", ".join(
+            sorted(content.decode("latin-1") if tag & 0x1F < 7 else content.hex() for tag, content in missing)
+        )
+        return f"it lacks the alternative names {shown}: set ssl.allow.san.changes=true to allow it"
+    return None
+
+
+def _canonical(name: str) -> str:
+    """As Java compares names: case does not count, nor how much space there is."""
+    return " ".join(name.casefold().split())
+
+
+def _fields(certificate: bytes) -> list[_Element]:
+    """Those of the part that is signed, from the serial number on."""
+    body = next(_elements(certificate, *_inside(certificate, 0)))
+    fields = list(_elements(certificate, body.start, body.end))
+    return fields[1:] if fields[0].tag == _VERSION else fields
 
 
 def _inside(data: bytes, position: int) -> tuple[int, int]:

@@ -148,6 +148,13 @@ def _check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> 
     return user, expires_ms
 
 
+def expiry_of(token: str) -> int:
+    """When a token expires, by the wall clock; whether it is good is not looked at. Raises `AuthenticationFailed`."""
+    if len(token) > TOKEN_CHARS_MAX or token.count(".") != 2:
+        raise AuthenticationFailed("the token is not signed JSON")
+    return _time_ms(_json(token.split(".")[1]).get("exp"))
+
+
 def _time_ms(value: object) -> int:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _SECONDS_MAX:
         raise AuthenticationFailed("the token does not say when it expires, or not in seconds")

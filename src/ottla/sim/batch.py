@@ -50,6 +50,7 @@ def run_job(job: Job) -> Result:
                 seconds=job.seconds,
                 with_groups=with_groups,
                 with_compaction=with_compaction,
+                with_fleeting=mutation is not None and mutation.with_fleeting,
                 kinds=None if mutation is None else mutation.kinds,
             )
     finally:

@@ -194,7 +194,8 @@ class SimClient:
         return await self.wire(self.random.choice(self._bootstrap)).call(request, response, timeout_s=timeout_s)
 
     async def refresh(self, topics: Iterable[str]) -> bool:
-        """Ask who leads. Old knowledge is kept where the answer has none; an older epoch never replaces a newer one."""
+        """Ask who leads. Old knowledge is kept where the answer has none; an older epoch never replaces a newer one of
+        the same topic."""
         from ottla.wire.messages.metadata_request import MetadataRequestTopic
 
         request = MetadataRequest(
@@ -210,7 +211,9 @@ class SimClient:
             for partition in topic.partitions:
                 place = TopicPartition(topic.name or "", partition.partition_index)
                 known = self.leaders.get(place)
-                if partition.leader_id >= 0 and (known is None or known.epoch <= partition.leader_epoch):
+                if partition.leader_id >= 0 and (
+                    known is None or known.topic_id != topic.topic_id or known.epoch <= partition.leader_epoch
+                ):
                     self.leaders[place] = Leader(partition.leader_id, partition.leader_epoch, topic.topic_id)
         return True
 

@@ -78,7 +78,9 @@ def build_clients(
         # The first two share their id, and fence each other.
         transactional_id = f"t{max(number, 1)}"
         chances = TransactorOptions(
-            timeout_ms=random.choice((2000, 4000)), commits_offsets=0.4 if options.grouped else 0.0
+            timeout_ms=random.choice((2000, 4000)),
+            version=options.transaction_version,
+            commits_offsets=0.4 if options.grouped else 0.0,
         )
         transactors.append(Transactor(client(f"t{number}"), transactional_id, places, chances, history))
     group_ids = [f"of-{each.transactional_id}" for each in transactors[1:]] if options.grouped else []
@@ -88,9 +90,9 @@ def build_clients(
             owner = client(f"l{number}")
             lanes += [Lane(owner, at, place, keeps, kept) for at, place in enumerate(compacted)]
         if options.coordinated:
-            chances = TransactorOptions(timeout_ms=3000, keys=True)
+            chances = TransactorOptions(timeout_ms=3000, version=options.transaction_version, keys=True)
             transactors.append(Transactor(client("l9"), "kept", compacted, chances, kept))
-    members = _members(client, places, history, Random(f"{options.seed}/groups")) if options.grouped else []
+    members = _members(client, places, history, options) if options.grouped else []
     group_ids += list(dict.fromkeys(member.group_id for member in members))
     watcher = client("w0")
     busy = [*(lane.client for lane in lanes), *(consumer.client for consumer in consumers), watcher]
@@ -108,9 +110,10 @@ def build_clients(
     )
 
 
-def _members(client: NewClient, places: list[TopicPartition], history: History, random: Random) -> list[GroupMember]:
+def _members(client: NewClient, places: list[TopicPartition], history: History, options: Options) -> list[GroupMember]:
     """One group of each protocol, and one whose offsets are committed in transactions."""
     members: list[GroupMember] = []
+    random = Random(f"{options.seed}/groups")
     timeout_ms = random.choice((1500, 3000))
     static = random.random() < 0.5
 
@@ -127,7 +130,9 @@ def _members(client: NewClient, places: list[TopicPartition], history: History, 
         members.append(ClassicMember(client(name), "classic", places, chances(name), history))
     for number in range(2):
         owner = client(f"x{number}")
-        transactor = Transactor(owner, owner.name, places, TransactorOptions(timeout_ms=3000), history)
-        options = MemberOptions(session_timeout_ms=timeout_ms)
-        members.append(Transformer(transactor, "transform", places, options, history))
+        rules = TransactorOptions(timeout_ms=3000, version=options.transaction_version)
+        transactor = Transactor(owner, owner.name, places, rules, history)
+        members.append(
+            Transformer(transactor, "transform", places, MemberOptions(session_timeout_ms=timeout_ms), history)
+        )
     return members

@@ -259,8 +259,11 @@ class Cluster:
         plans: list[MachinePlan],
         settings: Mapping[str, str],
         random: Random,
+        features: Mapping[str, int] | None = None,
     ) -> None:
+        """`features`: the levels that are not the newest."""
         self.seed = seed
+        self._features = {} if features is None else features
         self.scheduler = scheduler
         self.fabric = fabric
         self.trace = trace
@@ -284,7 +287,7 @@ class Cluster:
         )
         self.machines: dict[int, Machine] = {}
         for plan in plans:
-            config = NodeConfig({**settings, **_properties(plan, bootstrap)})
+            config = NodeConfig({"log.dirs": DATA, **settings, **_properties(plan, bootstrap)})
             self.machines[plan.node_id] = Machine(self, plan, config, Random(f"{seed}/machine/{plan.node_id}"))
         for machine in self.machines.values():
             self.format(machine)
@@ -297,7 +300,7 @@ class Cluster:
             cluster_id=self.cluster_id,
             initial_controllers=self._initial_controllers if first else None,
             no_initial_controllers=controller and not first,
-            features={ELR_VERSION: 1} if ELR_VERSION in SUPPORTED_FEATURES else {},
+            features={**({ELR_VERSION: 1} if ELR_VERSION in SUPPORTED_FEATURES else {}), **self._features},
         )
         format_node(
             SimDisk(machine.volume), machine.config, options, random=machine.random, now_ms=machine.clock.wall_ms()
@@ -360,7 +363,6 @@ def _properties(plan: MachinePlan, bootstrap: str) -> dict[str, str]:
         "listeners": ",".join(listeners),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": bootstrap,
-        "log.dirs": DATA,
     }
     if plan.rack is not None:
         properties["broker.rack"] = plan.rack

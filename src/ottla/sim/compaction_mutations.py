@@ -36,6 +36,20 @@ def _aborted_values_supersede(patches: Patches) -> None:
     patches.replace(cleaning._Pass, "_map_segment", map_segment)
 
 
+def _producers_compacted_away(patches: Patches) -> None:
+    """The last batch of a producer may go like any other."""
+    from dataclasses import replace
+
+    from ottla.log.cleaner import cleaning
+
+    before = cleaning._Pass.__dict__["__init__"]
+
+    def init(self: Any, disk: Any, task: Any, apart: Any) -> None:
+        before(self, disk, replace(task, last_of_producers={}), apart)
+
+    patches.replace(cleaning._Pass, "__init__", init)
+
+
 COMPACTION_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="compaction-past-stable",
@@ -57,6 +71,14 @@ COMPACTION_MUTATIONS: tuple[Mutation, ...] = (
         what="a value is compacted away because an aborted transaction wrote its key again",
         breaks=("E10", "C8"),
         apply=_aborted_values_supersede,
+        with_groups=True,
+        with_compaction=True,
+    ),
+    Mutation(
+        name="producers-compacted-away",
+        what="compaction takes the last batch of a producer, by which its next one is judged",
+        breaks=("E14", "D2"),
+        apply=_producers_compacted_away,
         with_groups=True,
         with_compaction=True,
     ),

@@ -45,19 +45,28 @@ class CoordinatorClient:
         self._kind = kind
         self._request_timeout_s = request_timeout_s
 
-    async def ask(self, request: Message, response: type[M], timeout_s: float | None = None) -> M | None:
-        """Our coordinator's answer, if one comes."""
-        return await self.ask_of(self._key, self._kind, request, response, timeout_s)
+    async def ask(
+        self, request: Message, response: type[M], timeout_s: float | None = None, *, version: int | None = None
+    ) -> M | None:
+        """Our coordinator's answer, if one comes; in the newest version, if none is asked for."""
+        return await self.ask_of(self._key, self._kind, request, response, timeout_s, version=version)
 
     async def ask_of(
-        self, key: str, kind: int, request: Message, response: type[M], timeout_s: float | None = None
+        self,
+        key: str,
+        kind: int,
+        request: Message,
+        response: type[M],
+        timeout_s: float | None = None,
+        *,
+        version: int | None = None,
     ) -> M | None:
         client = self.client
         wire = await client.coordinator(key, kind)
         if wire is None:
             return None
         try:
-            answer = await wire.call(request, response, timeout_s=timeout_s or self._request_timeout_s)
+            answer = await wire.call(request, response, timeout_s=timeout_s or self._request_timeout_s, version=version)
         except (Lost, Malformed):
             client.forget_coordinator(key, kind)
             return None

@@ -1,104 +1,55 @@
-"""Historic bugs of groups, transactions and idempotence, as `mutations` has those of the rest."""
+"""Historic bugs of transactions and idempotence, and with them those of groups."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ottla.sim.group_mutations import GROUP_MUTATIONS
 from ottla.sim.mutation import Mutation, Patches
 
-# Groups.
+
+def _producers_survive_truncation(patches: Patches) -> None:
+    """A log that is cut keeps what it knew of the producers of what is gone."""
+    from ottla.log import truncation
+
+    patches.replace(truncation, "_rebuild_producers", lambda log: None)
 
 
-def _double_ownership(patches: Patches) -> None:
-    """KAFKA-16147: what a member has yet to give up counts as nobody's."""
-    from ottla.coordinator.consumer import group
+def _last_epoch_for_a_client(patches: Patches) -> None:
+    """The last epoch, by which a coordinator could still fence, is given to a client like any other."""
+    from ottla.coordinator.transaction import shard, transaction
 
-    def partitions(member: Any) -> Any:
-        if member is not None:
-            yield from ((topic, index) for topic, indexes in member.assigned.items() for index in indexes)
+    def is_exhausted(epoch: int) -> bool:
+        return epoch >= transaction.EPOCH_MAX
 
-    patches.replace(group, "_partitions", partitions)
-
-
-def _staged_offsets_expired(patches: Patches) -> None:
-    """Expiry does not look at open transactions; and minutes are seconds, so that much expires."""
-    from ottla.coordinator.offsets import expiry
-    from ottla.coordinator.offsets.state import OffsetState
-
-    patches.replace(OffsetState, "is_staged", lambda self, group_id, topic, partition: False)
-    patches.replace(OffsetState, "has_staged", lambda self, group_id: False)
-    patches.replace(expiry, "_MS_PER_MINUTE", 1000)
+    patches.replace(transaction, "is_exhausted", is_exhausted)
+    patches.replace(shard, "is_exhausted", is_exhausted)
 
 
-def _offset_acknowledged_early(patches: Patches) -> None:
-    """What a coordinator has appended counts as committed."""
-    from ottla.broker.coordinators.served import ServedShard
+def _timeout_does_not_fence(patches: Patches) -> None:
+    """KAFKA-6119: a transaction that took too long is aborted, and its producer's epoch stays good."""
+    from dataclasses import replace
 
-    def await_commit(self: Any, batch: Any) -> None:
-        self._timeline.commit(batch.end_offset)
-        self._settle_to(batch.end_offset)
+    from ottla.coordinator.transaction.transaction import Transaction
 
-    patches.replace(ServedShard, "_await_commit", await_commit)
+    before = Transaction.__dict__["fenced"]
 
+    def fenced(self: Any, *arguments: Any) -> Any:
+        return replace(before(self, *arguments), producer_epoch=self.producer_epoch)
 
-def _staged_offsets_served(patches: Patches) -> None:
-    """Who asks for stable offsets is not told that a transaction may yet change them."""
-    from ottla.coordinator.offsets.state import OffsetState
-
-    patches.replace(OffsetState, "is_staged", lambda self, group_id, topic, partition: False)
+    patches.replace(Transaction, "fenced", fenced)
 
 
-def _old_coordinator_speaks(patches: Patches) -> None:
-    """A broker that has lost a coordinator's partition goes on with what it had."""
-    from ottla.broker.coordinators.runtime import CoordinatorRuntime
+def _completed_before_markers(patches: Patches) -> None:
+    """A transaction is complete when the first of its partitions has the marker."""
+    from ottla.coordinator.transaction.shard import TransactionShard
 
-    patches.replace(CoordinatorRuntime, "on_resigned", lambda self, partition: None)
+    before = TransactionShard.__dict__["on_markers_written"]
 
+    def on_markers_written(self: Any, sent: Any, partitions: Any, now_ms: int) -> Any:
+        return before(self, sent, sent.partitions if list(partitions) else partitions, now_ms)
 
-def _two_of_one_instance(patches: Patches) -> None:
-    """A static member that comes back gets its place, and its former self keeps it."""
-    from ottla.coordinator.classic.group import ClassicGroup
-
-    replace_before, remove_before = (ClassicGroup.__dict__[name] for name in ("replace_static", "remove"))
-
-    def replace_static(self: Any, old_id: str, new_id: str) -> Any:
-        old = self.members[old_id]
-        member = replace_before(self, old_id, new_id)
-        self.members[old_id] = old
-        self._count_protocols(old.protocols, 1)
-        return member
-
-    def remove(self: Any, member_id: str) -> None:
-        member = self.members.get(member_id)
-        if member is not None and member.group_instance_id is not None:
-            self.static_members.setdefault(member.group_instance_id, member_id)
-        remove_before(self, member_id)
-
-    patches.replace(ClassicGroup, "replace_static", replace_static)
-    patches.replace(ClassicGroup, "remove", remove)
-
-
-def _partition_for_nobody(patches: Patches) -> None:
-    """The assignor leaves out the last partition of the last member."""
-    from ottla.coordinator.consumer import engine
-    from ottla.coordinator.consumer.target import next_target as before
-
-    def next_target(*arguments: Any, assignor: Any, **options: Any) -> Any:
-        def forgetful(spec: Any) -> Any:
-            result = {member: dict(assignment) for member, assignment in assignor(spec).items()}
-            for assignment in result.values():
-                for topic, partitions in assignment.items():
-                    if len(partitions) > 1:
-                        assignment[topic] = tuple(sorted(partitions))[:-1]
-                        return result
-            return result
-
-        return before(*arguments, assignor=forgetful, **options)
-
-    patches.replace(engine, "next_target", next_target)
-
-
-# Transactions.
+    patches.replace(TransactionShard, "on_markers_written", on_markers_written)
 
 
 def _dedupe_across_transactions(patches: Patches) -> None:
@@ -194,54 +145,32 @@ def _aborted_index_omitted(patches: Patches) -> None:
 
 
 COORDINATOR_MUTATIONS: tuple[Mutation, ...] = (
+    *GROUP_MUTATIONS,
     Mutation(
-        name="double-ownership",
-        what="a partition that is still being given up is given to the next member (KAFKA-16147)",
-        breaks=("C1", "C14", "C4"),
-        apply=_double_ownership,
+        name="producers-survive-truncation",
+        what="a log that is cut goes on to count with batches that are gone",
+        breaks=("D2", "D1"),
+        apply=_producers_survive_truncation,
+    ),
+    Mutation(
+        name="last-epoch-for-a-client",
+        what="a client is given the last epoch, by which its coordinator could have fenced it",
+        breaks=("D18", "D17", "D19"),
+        apply=_last_epoch_for_a_client,
         with_groups=True,
     ),
     Mutation(
-        name="staged-offsets-expired",
-        what="an offset expires though an open transaction has staged one for the same partition",
-        breaks=("C12", "D22"),
-        apply=_staged_offsets_expired,
+        name="timeout-does-not-fence",
+        what="a transaction that took too long is aborted, and its producer is not fenced (KAFKA-6119)",
+        breaks=("D19",),
+        apply=_timeout_does_not_fence,
         with_groups=True,
     ),
     Mutation(
-        name="coordinator-answers-early",
-        what="a coordinator acknowledges what it has appended, before it is committed",
-        breaks=("C9", "C1", "C8", "D17", "D16", "C14"),
-        apply=_offset_acknowledged_early,
-        with_groups=True,
-    ),
-    Mutation(
-        name="staged-offsets-served",
-        what="an offset is called stable though an open transaction has staged another",
-        breaks=("C10", "C12", "C14", "D22"),
-        apply=_staged_offsets_served,
-        seeds=40,
-        with_groups=True,
-    ),
-    Mutation(
-        name="old-coordinator-speaks",
-        what="a broker that lost a coordinator's partition goes on to answer for it",
-        breaks=("C15",),
-        apply=_old_coordinator_speaks,
-        with_groups=True,
-    ),
-    Mutation(
-        name="two-of-one-instance",
-        what="a static member that comes back does not take the place of its former self",
-        breaks=("C13",),
-        apply=_two_of_one_instance,
-        with_groups=True,
-    ),
-    Mutation(
-        name="partition-for-nobody",
-        what="the target of a group leaves a partition out",
-        breaks=("C2",),
-        apply=_partition_for_nobody,
+        name="completed-before-markers",
+        what="a transaction is called complete when one of its partitions has the marker",
+        breaks=("D16", "D9"),
+        apply=_completed_before_markers,
         with_groups=True,
     ),
     Mutation(

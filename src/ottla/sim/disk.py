@@ -122,6 +122,7 @@ class SimDisk:
             or faults.read_errors
             or faults.write_errors
             or faults.sync_errors
+            or faults.failed
         )
 
     def consider(self, operation: str, path: str) -> None:
@@ -137,6 +138,8 @@ class SimDisk:
                 self.rearm()
         volume = self.volume
         faults = volume.faults
+        if faults.failed and path.startswith(faults.failed):
+            _refuse(operation, path, errno.EIO)
         if operation == "read":
             if faults.read_errors and volume.random.random() < faults.read_errors:
                 _refuse("read", path, errno.EIO)
@@ -152,7 +155,7 @@ class SimDisk:
         if self.armed:
             if self.dead:
                 raise NodeDied
-            if self.crash_after is not None:
+            if self.crash_after is not None or self.volume.faults.failed:
                 self.consider("sync", path)
         volume.syncs += 1
         faults = volume.faults

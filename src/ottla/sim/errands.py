@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from ottla.errors import ErrorCode
 from ottla.sim.client import Lost
 from ottla.sim.consumers import read_everything
+from ottla.sim.fleeting import FLEETING_TOPIC
 from ottla.sim.group_clients import fetch_offsets
 from ottla.sim.lanes import Lane, LaneOptions
+from ottla.sim.options import Options
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 
@@ -21,23 +23,23 @@ PATIENCE_S = 90.0
 """In which everything can be written and read again, once all is healed."""
 
 
+def new_topic(options: Options, name: str, partitions: int, configs: dict[str, str]) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=options.replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+
+
 async def create_topics(simulation: Simulation) -> bool:
     options, admin = simulation.options, simulation.admin
     wanted = [(TOPIC, options.partitions, options.topic)]
     if options.compacted is not None:
         wanted.append((COMPACTED_TOPIC, len(simulation.compacted), options.compacted))
-    request = CreateTopicsRequest(
-        topics=[
-            CreatableTopic(
-                name=name,
-                num_partitions=partitions,
-                replication_factor=options.replication_factor,
-                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-            )
-            for name, partitions, configs in wanted
-        ],
-        timeout_ms=3000,
-    )
+    if options.fleeting is not None:
+        wanted.append((FLEETING_TOPIC, 1, options.fleeting))
+    request = CreateTopicsRequest(topics=[new_topic(options, *each) for each in wanted], timeout_ms=3000)
     while True:
         try:
             response = await admin.anywhere(request, CreateTopicsResponse, timeout_s=5.0)
@@ -58,7 +60,8 @@ async def create_topics(simulation: Simulation) -> bool:
 
 async def settle(simulation: Simulation) -> bool:
     """Wait until no client waits any more, and a write to every partition is answered."""
-    while simulation.workload.tasks:
+    fleeting = simulation.fleeting
+    while simulation.workload.tasks or (fleeting is not None and fleeting.tasks):
         await simulation.final.sleep(0.1)
     options = LaneOptions(acks=-1, idempotent=False, retry_uncertain=True, delivery_timeout_s=PATIENCE_S)
     for at, place in enumerate(simulation.places):
@@ -80,6 +83,8 @@ async def read_all(simulation: Simulation) -> bool:
     for place in simulation.compacted:
         if not await read_everything(simulation.final, place, simulation.kept, deadline, read_committed=True):
             return False
+    if simulation.fleeting is not None and not await simulation.fleeting.read_all(deadline):
+        return False
     groups = {commit.group_id: None for commit in simulation.history.commits}
     for group_id in groups:
         while simulation.scheduler.now < deadline:

@@ -8,7 +8,11 @@ nobody else uses that id it can do no harm. So within a group the offsets that a
 A static member has the same instance id in all its lives. When it is back, its last life is over for the group as well
 (C13): now and then it still speaks as who it was, and must not be believed.
 
-Every commit carries a name of its own in its metadata, by which the checkers know it again.
+Every commit carries a name of its own in its metadata, by which the checkers know it again, and see who made it: a
+member's id, its epoch or generation, and a number. Now and then a member commits as if it had not heard of its newest
+epoch.
+
+What a member takes for its own is in the history at any time (C1): from when it is told until it gives it up.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from ottla.errors import ErrorCode, Malformed
 from ottla.model import ZERO_UUID, TopicPartition, Uuid
 from ottla.sim.client import Lost, SimClient
 from ottla.sim.coordinator_client import AGAIN, ANOTHER_COORDINATOR, GROUP, CoordinatorClient
-from ottla.sim.history import Commit, History, Look, Outcome, Owned
+from ottla.sim.history import Belief, Commit, History, Look, Outcome, Owned
 from ottla.wire.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -62,6 +66,8 @@ class MemberOptions:
     leaves: float = 0.02
     misbehaves: float = 0.3
     """How often it commits once more after it has left, or as who it was before."""
+    lags: float = 0.1
+    """How often, between two heartbeats, it commits in the epoch before its own."""
     request_timeout_s: float = 2.0
     rebalance_timeout_ms: int = 4000
 
@@ -80,6 +86,9 @@ class GroupMember(Protocol):
 
     def begin(self) -> None:
         """Another life."""
+
+    def disown(self) -> None:
+        """Nothing is its own any more."""
 
     async def beat(self) -> bool:
         """One exchange with the coordinator. False if this life is over."""
@@ -101,8 +110,7 @@ async def live(member: GroupMember, until: float) -> None:
     while not member.stopped:
         member.begin()
         await _live_once(member, until)
-        member.positions.clear()
-        member.settled = False
+        member.disown()
         if not member.stopped:
             await member.client.sleep(member.client.random.choice((0.05, 0.5, 3.0)))
 
@@ -136,6 +144,17 @@ class Life(NamedTuple):
     epoch: int
 
 
+def commit_name(who: tuple[str, int], number: int) -> str:
+    """Of a commit: who made it, in which epoch or generation, and which of its commits it is."""
+    return f"{who[0]}:{who[1]}:{number}"
+
+
+def committer_of(name: str) -> tuple[str, int]:
+    """The member and its epoch; nobody's is the epoch -1."""
+    member_id, epoch, _ = name.rsplit(":", 2)
+    return member_id, int(epoch)
+
+
 class Committer(CoordinatorClient):
     """A member's offsets."""
 
@@ -164,8 +183,13 @@ class Committer(CoordinatorClient):
         self._lives += 1
         self.member_id = f"{self.client.name}-{self._lives}"
         self.epoch = 0
-        self.positions.clear()
+        self.disown()
         self.doubtful = False
+
+    def disown(self) -> None:
+        self.positions.clear()
+        self.settled = False
+        self.believe(())
 
     async def work(self) -> None:
         if not self.positions:
@@ -174,7 +198,9 @@ class Committer(CoordinatorClient):
             was, self._was = self._was, None
             if self.client.random.random() < self.options.misbehaves:
                 await self._commit_as(was)
-        if self.client.random.random() < 0.7:
+        if self.epoch > 1 and self.client.random.random() < self.options.lags:
+            await self._commit_behind()
+        if not self.doubtful and self.client.random.random() < 0.7:
             await self._commit({place: position + 1 for place, position in self.positions.items()})
 
     def own(self, places: Iterable[TopicPartition]) -> None:
@@ -183,13 +209,24 @@ class Committer(CoordinatorClient):
             Owned(self.group_id, self.member_id, self.epoch, frozenset(place.partition for place in places))
         )
 
+    def believe(self, places: Iterable[TopicPartition]) -> None:
+        """These are its own from now on, as far as it knows, and no others."""
+        key = (self.group_id, self.client.name)
+        partitions = frozenset(place.partition for place in places)
+        if partitions:
+            is_static = self.options.instance_id is not None
+            self.history.beliefs[key] = Belief(self.member_id, self.epoch, partitions, is_static)
+        else:
+            self.history.beliefs.pop(key, None)
+        self.history.belief_changes += 1
+
     # Offsets.
 
     async def _commit(self, offsets: dict[TopicPartition, int]) -> bool:
         self._commits += 1
         commit = Commit(
             group_id=self.group_id,
-            name=f"{self.member_id}:{self._commits}",
+            name=commit_name((self.member_id, self.epoch), self._commits),
             offsets=offsets,
             invoked=self.client.now,
         )
@@ -249,21 +286,30 @@ class Committer(CoordinatorClient):
 
     async def commit_late(self, owned: dict[TopicPartition, int]) -> None:
         """C7: nobody believes a member that has left."""
-        if await self._send_late(owned, Life(self.member_id, self.epoch)):
+        if await self._send_late(owned, Life(self.member_id, self.epoch)) == 0:
             self.history.unexpected.append(f"C7: {self.member_id} has left {self.group_id}, and its commit was taken")
 
     async def _commit_as(self, was: Life) -> None:
         """C13: nor one whose place it has taken itself."""
-        if await self._send_late(dict(self.positions), was):
+        if await self._send_late(dict(self.positions), was) == 0:
             self.history.unexpected.append(
                 f"C13: {self.member_id} of {self.group_id} has taken the place of {was.member_id}, whose commit was "
                 f"taken"
             )
 
-    async def _send_late(self, owned: dict[TopicPartition, int], who: Life) -> bool:
+    async def _commit_behind(self) -> None:
+        """C7: nor a member in an epoch that is over. By the classic protocol it is refused, and by the other, too,
+        unless it has had the partitions since then (KIP-1251): that is for the checker to see."""
+        code = await self._send_late(dict(self.positions), Life(self.member_id, self.epoch - 1))
+        # Where it may be taken, it must not come late: after what is committed next it would be a step back.
+        self.doubtful = self.doubtful or code is None or code in COMMIT_AGAIN
+
+    async def _send_late(self, owned: dict[TopicPartition, int], who: Life) -> int | None:
         self.history.resent += 1
-        commit = Commit(group_id=self.group_id, name="", offsets=owned, invoked=self.client.now)
-        return await self._send_commit(commit, who) == 0
+        self._commits += 1
+        name = commit_name(who, self._commits)
+        commit = Commit(group_id=self.group_id, name=name, offsets=owned, invoked=self.client.now)
+        return await self._send_commit(commit, who)
 
     def _topic_id(self) -> Uuid:
         leader = self.client.leaders.get(self.places[0])

@@ -9,6 +9,7 @@ from ottla.errors import ErrorCode
 from ottla.model import TopicPartition
 from ottla.sim.coordinator_client import AGAIN
 from ottla.sim.group_clients import OUT, Committer
+from ottla.sim.history import Plan
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from ottla.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -75,6 +76,7 @@ class ConsumerMember(Committer):
 
     async def _take(self, assigned: set[TopicPartition]) -> None:
         self.own(assigned)
+        self.believe(assigned)
         for place in sorted(set(self.positions) - assigned):
             del self.positions[place]
         added = assigned - set(self.positions)
@@ -82,6 +84,7 @@ class ConsumerMember(Committer):
             found = await self.fetch_positions(added)
             # Without it we own nothing yet: the next heartbeat says so, and is told of it again.
             self.positions.update(found or {})
+            self.believe(self.positions)
 
     async def leave(self) -> bool:
         instance_id = self.options.instance_id
@@ -135,10 +138,9 @@ class ClassicMember(Committer):
     _assigned: frozenset[TopicPartition] = frozenset()
 
     async def _join(self) -> bool:
-        self.settled = False
         self._member_known = False
         self._assigned = frozenset()
-        self.positions.clear()
+        self.disown()
         subscription = ConsumerProtocolSubscription(topics=[self.places[0].topic])
         request = JoinGroupRequest(
             group_id=self.group_id,
@@ -169,9 +171,12 @@ class ClassicMember(Committer):
         assignments = []
         if joined.leader == self.member_id and not joined.skip_assignment:
             members = sorted(member.member_id for member in joined.members)
+            shares = {member: self._share(at, len(members)) for at, member in enumerate(members)}
+            plan = {member: frozenset(share) for member, share in shares.items()}
+            self.history.plans.append(Plan(self.group_id, self.epoch, self.member_id, plan))
             assignments = [
-                SyncGroupRequestAssignment(member_id=member, assignment=self._share(at, len(members)))
-                for at, member in enumerate(members)
+                SyncGroupRequestAssignment(member_id=member, assignment=self._encode(share))
+                for member, share in shares.items()
             ]
         request = SyncGroupRequest(
             group_id=self.group_id,
@@ -199,12 +204,15 @@ class ClassicMember(Committer):
             for partition in topic.partitions
         )
         self.own(self._assigned)
+        self.believe(self._assigned)
         if self._assigned:
             self.positions.update(await self.fetch_positions(self._assigned) or {})
         return True
 
-    def _share(self, at: int, members: int) -> bytes:
-        partitions = [place.partition for place in self.places if place.partition % members == at]
+    def _share(self, at: int, members: int) -> list[int]:
+        return [place.partition for place in self.places if place.partition % members == at]
+
+    def _encode(self, partitions: list[int]) -> bytes:
         assigned = [AssignedTopic(topic=self.places[0].topic, partitions=partitions)] if partitions else []
         return _VERSION + ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None).encode(1)
 

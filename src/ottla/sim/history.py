@@ -167,6 +167,25 @@ class Owned(NamedTuple):
     partitions: frozenset[int]
 
 
+class Belief(NamedTuple):
+    """What a member takes for its own, until it says or hears otherwise."""
+
+    member_id: str
+    epoch: int
+    """Or the generation in which it was told."""
+    partitions: frozenset[int]
+    is_static: bool
+
+
+class Plan(NamedTuple):
+    """What the leader of a generation of a classic group sends for each member."""
+
+    group_id: str
+    generation: int
+    leader: str
+    partitions: dict[str, frozenset[int]]
+
+
 @dataclass(slots=True)
 class History:
     sends: list[Send] = field(default_factory=list)
@@ -185,10 +204,18 @@ class History:
     commits: list[Commit] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     owned: list[Owned] = field(default_factory=list)
+    beliefs: dict[tuple[str, str], Belief] = field(default_factory=dict)
+    """Of each group and client, as long as it takes anything for its own."""
+    belief_changes: int = 0
+    plans: list[Plan] = field(default_factory=list)
     final_offsets: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)
     """What each group has committed in the end: partition → offset and name of the commit."""
     follower_polls: int = 0
     """Answers by replicas that a leader had pointed a consumer to (KIP-392)."""
+    aborts: set[tuple[int, int]] = field(default_factory=set)
+    """Producer ids and epochs for which somebody asked for an abort."""
+    by_version_1: int = 0
+    """Transactions that were begun by the rules of version 1."""
     resent: int = 0
     """Batches that were sent again after their successors."""
     corrupt: list[tuple[TopicPartition, int]] = field(default_factory=list)

@@ -20,6 +20,8 @@ from ottla.sim.checkers.silence import check_silence
 from ottla.sim.checkers.survivors import check_survivors
 from ottla.sim.checkers.transactions import TransactionChecker
 from ottla.sim.cluster import Cluster, Machine
+from ottla.sim.fleeting import PLACE as FLEETING_PLACE
+from ottla.sim.fleeting import Fleeting
 from ottla.sim.history import History, Outcome
 
 if TYPE_CHECKING:
@@ -41,11 +43,14 @@ class Inspection:
         self.transactions = TransactionChecker(cluster, history, kept)
         self.groups = GroupChecker(cluster, history)
         self._coordinated = coordinated
+        self.fleeting: Fleeting | None = None
         self.replicas.on_committed = self._on_committed
         if coordinated:
             self.histories.on_poll = self.transactions.on_poll
 
     def _on_committed(self, place: TopicPartition, batch: Batch) -> None:
+        if place == FLEETING_PLACE:
+            return  # Neither compacted nor written to in transactions, and its offsets begin again.
         self.compaction.on_committed(place, batch)
         if self._coordinated:
             self.transactions.on_committed(place, batch)
@@ -65,13 +70,19 @@ class Inspection:
             moved = self.metadata.after_step(machine) or moved
             if self._coordinated:
                 check_silence(machine)
+                self.groups.watch(machine)
+                self.transactions.watch(machine)
         if moved and self.metadata.moved:
-            for place, before, after in self.metadata.moved:
-                ledger = self._ledger_of(place)
+            image = self.metadata.newest
+            assert image is not None
+            for place, topic_id, before, after in self.metadata.moved:
+                ledger = self.replicas.ledger_of(place, topic_id)
                 if ledger is not None:
-                    self.replicas.check_candidates(place, ledger)
+                    self.replicas.check_candidates(place, topic_id, ledger)
                 if before is not None and before is not after:
-                    self.replicas.on_isr_changed(place, before, after)
+                    self.replicas.in_sync.on_changed(place, topic_id, before, after, image)
+        if self.metadata.newest is not None:
+            self.replicas.check_kept(self.metadata.newest)
         self.transactions.after_step()
         self.groups.after_step()
         if world in touched:
@@ -80,6 +91,9 @@ class Inspection:
             for history in (self._history, self._kept):
                 while history.corrupt:
                     self.replicas.check_corrupt(*history.corrupt.pop())
+            if self.fleeting is not None:
+                for found in self.fleeting.after_step():
+                    self.replicas.check_corrupt(*found)
 
     def at_end(self) -> None:
         self.replicas.at_end()
@@ -88,6 +102,8 @@ class Inspection:
         self.transactions.at_end()
         self.groups.at_end()
         check_survivors(self._kept)
+        if self.fleeting is not None:
+            self.fleeting.at_end()
 
     def _machine_of(self, loop: SimLoop) -> Machine | None:
         for machine in self._cluster.machines.values():
@@ -116,6 +132,8 @@ class Inspection:
             "transactions committed": ended(Outcome.OK),
             "transactions aborted": ended(Outcome.FAILED),
             "transactions left open": ended(Outcome.INFO),
+            "transactions by version 1": history.by_version_1 + self._kept.by_version_1,
+            "producer ids used up": self.transactions.rotations,
             "acknowledged": sum(1 for send in sends if send.outcome is Outcome.OK),
             "polls": len(history.polls),
             "polls of followers": history.follower_polls,
@@ -131,7 +149,10 @@ class Inspection:
             "offsets looked at while staged": self.groups.looks.while_staged,
             "static members replaced": self.groups.replaced,
             "assignments": self.groups.assignments,
+            "coordinators loaded": self.groups.generations.loads + self.transactions.loads,
             "values transformed": sum(len(each.sources) for each in transactions),
+            "topics created anew": 0 if self.fleeting is None else max(0, self.fleeting.lives - 1),
+            "log starts moved": self.replicas.starts_moved,
             "segments compacted": self.compaction.cleaned,
             "records compacted away": self.compaction.removed,
             "isr shrinks": self.metadata.shrinks,

@@ -23,6 +23,8 @@ class Mutation:
     """Does it show only where there are groups and transactions?"""
     with_compaction: bool = False
     """Does it show only where there is a compacted topic?"""
+    with_fleeting: bool = False
+    """Does it show only where a topic is deleted and created again?"""
     kinds: tuple[str, ...] | None = None
     """The kinds of fault that can show it, where it takes several of them within a moment: no others, and often."""
 

@@ -268,10 +268,8 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             name="growth-with-stale-broker-epoch",
             what="an incarnation that is gone is let into the ISR (KAFKA-14617)",
-            breaks=("A2", "A1", "A18", "H2", "H3"),
+            breaks=("A18", "A2", "A1", "H2", "H3"),
             apply=_growth_with_stale_broker_epoch,
-            kinds=_LOSS_AND_ELECTIONS,
-            seeds=100,
         ),
         Mutation(
             name="high-watermark-over-committed-isr",

@@ -7,13 +7,26 @@ from enum import Enum
 from math import ceil
 from random import Random
 
+from ottla.sim.view import DATA, LOG_DIRS
+
 SECONDS = 60.0
 """How long trouble lasts, unless another time is asked for."""
 FAULTS_MIN = 10
 """So many faults are in a seed at least, or it says that there were fewer."""
 COORDINATOR_MOVE = "coordinator move"
 """The one kind of fault that needs coordinators."""
+TOPIC_ANEW = "topic anew"
+RECORD_DELETION = "record deletion"
+"""The kinds that need a topic of which nobody keeps anything for long."""
+LATER_KINDS = ("metadata damage", "directory failure", "silent return")
+"""Chosen by a generator of their own, so that the rest of a seed stays what it was before there were these."""
 
+
+OLD_RULES = 0.25
+"""How often transactions are of version 1."""
+EPOCHS_RUN_OUT = 0.25
+FEW_EPOCHS = 8
+"""So many has a producer then: they are used up by as many transactions of version 2."""
 
 OUTLASTING_MS = 600_000
 """Longer than any replica is behind in a simulation."""
@@ -47,8 +60,14 @@ class Options:
     """Are there clients of transactions, and so coordinators?"""
     grouped: bool
     """Are there groups as well?"""
+    transaction_version: int
+    """The level of the feature: 2, or 1, where many transactions have one epoch."""
+    epochs: int | None
+    """A producer has so many epochs, if not as many as fit into its records: they run out before a seed is over."""
     compacted: dict[str, str] | None
     """The configuration of a compacted topic, if there is one; then the coordinators' own are compacted, too."""
+    fleeting: dict[str, str] | None
+    """The configuration of a topic that is deleted and created again, if there is one."""
     follower_reads: bool
     """Do consumers read from the replica in their rack (KIP-392)?"""
     fault_kinds: tuple[str, ...]
@@ -69,8 +88,11 @@ class Options:
             f"{self.nodes} nodes ({roles}), {self.partitions} partitions, rf {self.replication_factor}, "
             f"min isr {self.min_isr}{', every append synced' if self.flush_each else ''}"
             f"{', consumers read from followers' if self.follower_reads else ''}"
-            f"{', transactions' if self.coordinated else ''}{' and groups' if self.grouped else ''}"
-            f"{', compaction' if self.compacted else ''}, "
+            f"{f', transactions (version {self.transaction_version})' if self.coordinated else ''}"
+            f"{' and groups' if self.grouped else ''}{f', {self.epochs} epochs' if self.epochs else ''}"
+            f"{', compaction' if self.compacted else ''}"
+            f"{', a fleeting topic' if self.fleeting is not None else ''}"
+            f"{', two directories' if ',' in self.settings.get('log.dirs', '') else ''}, "
             f"{self.latency_s * 1000:.1f} ms latency, faults: {', '.join(self.fault_kinds)}"
         )
 
@@ -84,16 +106,18 @@ def expand(
     seconds: float = SECONDS,
     with_groups: bool = False,
     with_compaction: bool = False,
+    with_fleeting: bool = False,
 ) -> Options:
     """The same for the same seed, always. `with_groups`: whatever the seed says, there are groups and transactions;
-    `with_compaction`: there is a compacted topic."""
+    `with_compaction`: there is a compacted topic; `with_fleeting`: there is one that is deleted and created again."""
     random = Random(f"options/{seed}")
     if nodes is None:
         nodes = random.choice((3, 3, 3, 3, 4, 5))
     separate = 3 if nodes >= 3 and random.random() < 0.2 else 0
     replication_factor = min(3, nodes)
     min_isr = min(2, replication_factor)
-    chosen = tuple(kind for kind in kinds if kind != COORDINATOR_MOVE and random.random() < 0.7) or kinds
+    later = (COORDINATOR_MOVE, TOPIC_ANEW, RECORD_DELETION, *LATER_KINDS)
+    chosen = tuple(kind for kind in kinds if kind not in later and random.random() < 0.7) or kinds
     # As in production a session outlasts the election of another controller, or every such election would fence all.
     session_ms = random.choice((2000, 3000, 5000))
     settings = {
@@ -139,6 +163,9 @@ def expand(
         settings |= _coordinator_settings(random, replication_factor, min_isr)
         if flush_each:
             settings["log.flush.interval.messages"] = "1"
+    rules = Random(f"transactions/{seed}")
+    transaction_version = 1 if rules.random() < OLD_RULES else 2
+    epochs = FEW_EPOCHS if rules.random() < EPOCHS_RUN_OUT and coordinated else None
     # From a generator of its own: a seed stays what it is, with compaction or without.
     chance = Random(f"compaction/{seed}")
     compacted = None
@@ -149,6 +176,14 @@ def expand(
         # Kafka. Of the coordinators' topics they do; the other topic's may go soon.
         compacted["delete.retention.ms"] = settings["log.cleaner.delete.retention.ms"]
         settings["log.cleaner.delete.retention.ms"] = str(OUTLASTING_MS)
+    chance = Random(f"later/{seed}")
+    chosen += tuple(kind for kind in kinds if kind in LATER_KINDS and chance.random() < 0.5)
+    settings["log.dirs"] = ",".join(LOG_DIRS) if chance.random() < 0.3 else DATA
+    fleeting = None
+    if chance.random() < 0.4 or with_fleeting:
+        chosen += tuple(kind for kind in kinds if kind in (TOPIC_ANEW, RECORD_DELETION))
+        fleeting = _fleeting_topic(chance, topic)
+        settings |= {"log.initial.task.delay.ms": "500", "log.retention.check.interval.ms": "1500"}
     return Options(
         seed=seed,
         mode=mode,
@@ -165,7 +200,10 @@ def expand(
         fault_kinds=chosen,
         coordinated=coordinated,
         grouped=grouped,
+        transaction_version=transaction_version,
+        epochs=epochs,
         compacted=compacted,
+        fleeting=fleeting,
         follower_reads=follower_reads,
         settings=settings,
         topic=topic,
@@ -209,4 +247,14 @@ def _compacted_topic(random: Random, topic: dict[str, str]) -> dict[str, str]:
         **{name: value for name, value in topic.items() if name != "index.interval.bytes"},
         "cleanup.policy": "compact",
         "internal.segment.bytes": str(random.choice((600, 1500))),
+    }
+
+
+def _fleeting_topic(random: Random, topic: dict[str, str]) -> dict[str, str]:
+    """Small segments, of which only so many are kept."""
+    return {
+        **{name: value for name, value in topic.items() if name != "index.interval.bytes"},
+        "internal.segment.bytes": str(random.choice((400, 1000))),
+        "retention.bytes": str(random.choice((-1, 2_000, 6_000))),
+        "file.delete.delay.ms": str(random.choice((0, 1_000, 60_000))),
     }

@@ -79,8 +79,10 @@ async def produce(
     acks: int,
     timeout_s: float,
     transactional_id: str | None = None,
+    version: int | None = None,
 ) -> tuple[int | None, int]:
-    """The error code, `NOTHING_SENT`, or None where no answer came; and where the batch is, if the code is 0."""
+    """The error code, `NOTHING_SENT`, or None where no answer came; and where the batch is, if the code is 0. The
+    request is of the newest version, if none is asked for."""
     leader = client.leaders.get(place)
     wire = None if leader is None else client.to_node(leader.node, purpose)
     if leader is None or wire is None:
@@ -91,12 +93,14 @@ async def produce(
         timeout_ms=int(timeout_s * 800),
         topic_data=[
             TopicProduceData(
-                topic_id=leader.topic_id, partition_data=[PartitionProduceData(index=place.partition, records=batch)]
+                name=place.topic,
+                topic_id=leader.topic_id,
+                partition_data=[PartitionProduceData(index=place.partition, records=batch)],
             )
         ],
     )
     try:
-        response = await wire.call(request, ProduceResponse, timeout_s=timeout_s)
+        response = await wire.call(request, ProduceResponse, timeout_s=timeout_s, version=version)
     except Lost as lost:
         return (None if lost.sent else NOTHING_SENT), -1
     answer = response.responses[0].partition_responses[0]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from ottla.coordinator.transaction.shard import FEATURE
 from ottla.errors import KafkaError, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime.seams import DiskError
@@ -17,18 +18,23 @@ from ottla.sim import view
 from ottla.sim.checkers.group_work import unmet as unmet_groups
 from ottla.sim.checkers.leftovers import leftovers
 from ottla.sim.checkers.liveness import choose_core, lagging, unmet
+from ottla.sim.checkers.storage import Damage
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.client import SimClient, report_failure
 from ottla.sim.clients import build_clients
 from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
+from ottla.sim.epochs import few_epochs
 from ottla.sim.errands import COMPACTED_TOPIC, PATIENCE_S, TOPIC, create_topics, read_all, settle
 from ottla.sim.faults import KINDS, Faults
 from ottla.sim.faults.operations import set_min_isr
+from ottla.sim.faults.topics import create
+from ottla.sim.fleeting import Fleeting
 from ottla.sim.history import History
 from ottla.sim.inspection import Inspection
 from ottla.sim.loop import Scheduler, SimLoop
 from ottla.sim.network import Fabric
 from ottla.sim.options import SECONDS, Mode, Options, expand
+from ottla.sim.restarts import restart_twice
 from ottla.sim.trace import Trace
 from ottla.sim.workload import Workload
 
@@ -89,6 +95,7 @@ class Simulation:
             plans=_plans(options),
             settings=options.settings,
             random=Random(f"{seed}/cluster"),
+            features={FEATURE: options.transaction_version},
         )
         self.places = [TopicPartition(TOPIC, index) for index in range(options.partitions)]
         self.compacted = [TopicPartition(COMPACTED_TOPIC, 0)] if options.compacted is not None else []
@@ -111,12 +118,19 @@ class Simulation:
             rate=options.rate,
             loop=self.scheduler.world,
         )
+        self.fleeting: Fleeting | None = None
         self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
         self.inspection = Inspection(self.cluster, self.history, self.kept, coordinated=options.coordinated)
+        if options.fleeting is not None:
+            writer, reader = self._new_client("d0"), self._new_client("d1")
+            self.client_hosts += [writer.name, reader.name]
+            self.fleeting = Fleeting(writer, reader, self.final, self.inspection.replicas.ledger_of)
+            self.inspection.fleeting = self.fleeting
         self.scheduler.after_step = self._after_step
         self.scheduler.world.on_error = self._on_own_error
         self.cluster.on_error = self.on_error
         self.cluster.on_exit = self._on_exit
+        self.cluster.on_serving = self._on_serving
         self.cluster.on_death = self._on_death
 
     def _new_client(self, name: str) -> SimClient:
@@ -134,7 +148,8 @@ class Simulation:
         logger.setLevel(logging.ERROR)
         logger.propagate = False
         try:
-            self._run()
+            with few_epochs(self.options.epochs):
+                self._run()
         except Violation as violation:
             self.failure = violation
             self.trace.note("checker", str(violation))
@@ -162,27 +177,32 @@ class Simulation:
 
     def _run(self) -> None:
         self.cluster.start()
-        self._until(create_topics(self), START_PATIENCE_S, "topics could be created")
+        self.until(create_topics(self), START_PATIENCE_S, "topics could be created")
         ends = self.scheduler.now + self.options.seconds
         self.workload.start(ends)
+        if self.fleeting is not None:
+            self.fleeting.start()
         self.faults.start()
         self._pass(ends)
         self._strike_until_enough(ends + MORE_TROUBLE_S)
         core = list(self.cluster.machines.values())
-        if self.options.mode is Mode.LIVENESS and not self.faults.tampered:
+        unsettled = self.faults.tampered or (self.fleeting is not None and self.fleeting.changing)
+        if self.options.mode is Mode.LIVENESS and not unsettled:
             places = view.every_place(self.cluster)
             chosen = choose_core(self.cluster, places, self.options.min_isr, Random(f"{self.options.seed}/core"))
             core = core if chosen is None else chosen
         self.faults.stop()
         self.heal(core)
-        self._until(self._come_to_life(core), PATIENCE_S, f"{_names(core)} work after they were healed")
+        self.until(self._come_to_life(core), PATIENCE_S, f"{_names(core)} work after they were healed")
         self.workload.stop()
-        self._until(settle(self), PATIENCE_S, f"{_names(core)} answer every client after they were healed")
-        self._until(self._come_to_rest(core), PATIENCE_S, f"{_names(core)} forget clients that are gone")
-        self._until(read_all(self), PATIENCE_S, f"everything can be read from {_names(core)}")
+        if self.fleeting is not None:
+            self.fleeting.stopped = True
+        self.until(settle(self), PATIENCE_S, f"{_names(core)} answer every client after they were healed")
+        self.until(self._come_to_rest(core), PATIENCE_S, f"{_names(core)} forget clients that are gone")
+        self.until(read_all(self), PATIENCE_S, f"everything can be read from {_names(core)}")
         self.inspection.at_end()
         if self.options.mode is Mode.SAFETY and self.options.seed % RESTART_EVERY == 0:
-            self._restart_twice()
+            restart_twice(self)
 
     def _strike_until_enough(self, ends: float) -> None:
         """Where too little could be done in the time that was given, it goes on for a while, more often."""
@@ -192,49 +212,12 @@ class Simulation:
         if self.faults.struck < self.options.faults_min:
             self.trace.note("simulation", f"could strike only {self.faults.struck} times")
 
-    def _restart_twice(self) -> None:
-        """E18: a restart with no new input changes nothing in the logs of topics."""
-        self._stop_all()
-        before = self._logs()
-        for machine in self.cluster.machines.values():
-            machine.start()
-        self._until(self._serve_again(), PATIENCE_S, "the cluster works after a restart of all")
-        self._stop_all()
-        for path, data in self._logs().items():
-            if before.get(path) != data:
-                raise Violation("E18", f"{path} is not what it was before a restart")
-
-    def _stop_all(self) -> None:
-        self.abandoned = dict.fromkeys(self.cluster.machines)
-        for machine in self.cluster.machines.values():
-            machine.stop()
-        self._until(self._be_down(), PATIENCE_S, "all nodes stop when they are asked to")
-
-    async def _be_down(self) -> bool:
-        while any(machine.process is not None for machine in self.cluster.machines.values()):
-            await self.final.sleep(0.25)
-        return True
-
-    async def _serve_again(self) -> bool:
-        while unmet(self.cluster, list(self.cluster.machines.values()), self.places):
-            await self.final.sleep(0.25)
-        return True
-
-    def _logs(self) -> dict[str, bytes]:
-        """Every topic's segments on every machine."""
-        return {
-            f"{machine.name}:{path}": bytes(node.content)
-            for machine in self.cluster.machines.values()
-            for path, node in machine.volume.files()
-            if path.endswith(".log") and f"/{TOPIC}-" in path and "-delete/" not in path
-        }
-
     def _pass(self, until: float) -> None:
         self.scheduler.run(until)
         if self.failure is not None:
             raise self.failure
 
-    def _until(self, work: Coroutine[Any, Any, bool], patience_s: float, what: str) -> None:
+    def until(self, work: Coroutine[Any, Any, bool], patience_s: float, what: str) -> None:
         """Let time pass until `work` is done; true is success."""
         task = self.scheduler.world.create_task(work)
         task.add_done_callback(lambda _: self.scheduler.stop())
@@ -267,6 +250,7 @@ class Simulation:
             volume = machine.volume
             volume.faults.read_errors = volume.faults.write_errors = volume.faults.sync_errors = 0.0
             volume.faults.full = False
+            volume.faults.failed = ""
             volume.faults.slow_sync_s = 0.0
             if machine.process is not None:
                 machine.process.disk.crash_after = None
@@ -276,6 +260,8 @@ class Simulation:
             if machine.process is None:
                 machine.start()
         self.spawn(self._care_for_min_isr())
+        if self.fleeting is not None:
+            self.spawn(self._care_for_topic(self.fleeting))
 
     async def _care_for_min_isr(self) -> None:
         """The operator looks that `min.insync.replicas` is what it was, and stays so: a request of his that was given
@@ -290,6 +276,13 @@ class Simulation:
                 await set_min_isr(self.faults, wanted)
             elif self.scheduler.now - since >= UNDER_WAY_S:
                 self.faults.min_isr_lowered = False
+            await self.final.sleep(0.5)
+
+    async def _care_for_topic(self, fleeting: Fleeting) -> None:
+        """A request to delete it may come late, too."""
+        while True:
+            if not fleeting.changing:
+                await create(self.faults)
             await self.final.sleep(0.5)
 
     def _break_for_good(self, machine: Machine, core: list[Machine]) -> None:
@@ -323,6 +316,8 @@ class Simulation:
             self.unmet += unmet_groups(self.workload.groups(), self.places) + self.inspection.transactions.unmet()
             if self.faults.tampered:
                 self.unmet.append(f"{list(self.faults.tampered)} are damaged")
+            if self.fleeting is not None and self.fleeting.changing:
+                self.unmet.append("a topic is being created again")
             self.unmet = self.unmet or lagging(self.clients.consumers, self.history, self.scheduler.now)
             if self.unmet or quorum.elections != elections:
                 since = None
@@ -341,9 +336,13 @@ class Simulation:
                 return True
             await self.final.sleep(0.25)
 
-    def forgive(self, machine: Machine, *, damaged: bool = False) -> None:
+    def forgive(self, machine: Machine, *, damaged: bool = False, damage: Damage | None = None) -> None:
         """What was on this disk was spoiled on purpose, and is `damaged` until somebody repairs it."""
-        self.inspection.replicas.forgive(machine, damaged=damaged)
+        self.inspection.replicas.forgive(machine, damaged=damaged, damage=damage)
+
+    def on_metadata_damaged(self, machine: Machine) -> None:
+        self.forgive(machine, damaged=True)
+        self.inspection.quorum.damaged[machine.id] = None
 
     def on_disk_lost(self, machine: Machine) -> None:
         self.forgive(machine)
@@ -379,6 +378,12 @@ class Simulation:
     def _on_death(self, machine: Machine, process: Process, *, power: bool) -> None:
         try:
             self.inspection.replicas.on_death(machine, process, power=power)
+        except Violation as violation:
+            self._fail(violation)
+
+    def _on_serving(self, machine: Machine) -> None:
+        try:
+            self.inspection.quorum.check_sound(machine)
         except Violation as violation:
             self._fail(violation)
 
@@ -423,6 +428,7 @@ def run_seed(
     seconds: float = SECONDS,
     with_groups: bool = False,
     with_compaction: bool = False,
+    with_fleeting: bool = False,
     kinds: tuple[str, ...] | None = None,
 ) -> Result:
     """`kinds`: these faults only, one a second, whatever the seed says."""
@@ -434,6 +440,7 @@ def run_seed(
         seconds=seconds,
         with_groups=with_groups,
         with_compaction=with_compaction,
+        with_fleeting=with_fleeting,
     )
     if kinds is not None:
         options = replace(options, fault_kinds=kinds, faults_per_s=1.0)

@@ -74,6 +74,48 @@ def _tail_not_checked(patches: Patches) -> None:
     patches.replace(scan, "crc_is_valid", lambda buffer, position, size: True)
 
 
+def _old_topic_served(patches: Patches) -> None:
+    """Before KIP-516: a log is known by the name of its topic alone, and serves the next of that name."""
+    from ottla.broker.node import Node
+
+    before = Node.__dict__["_set_strays_apart"]
+
+    def set_strays_apart(self: Any, image: Any) -> None:
+        for partition, log in self._logs.logs.items():
+            topic = image.topic(partition.topic)
+            if topic is not None:
+                log.topic_id = topic.topic_id
+        before(self, image)
+
+    patches.replace(Node, "_set_strays_apart", set_strays_apart)
+
+
+def _damage_called_clean(patches: Patches) -> None:
+    """A broker whose logs were found cut shows the proof of its clean shutdown all the same."""
+    from ottla.log.manager import LogManager
+
+    before = LogManager.__dict__["_read_marker"]
+    claimed: dict[int, tuple[Any, int]] = {}
+
+    def read_marker(self: Any, directory: Any) -> None:
+        before(self, directory)
+        known = claimed.get(id(directory), (directory, -1))[1]
+        claimed[id(directory)] = (directory, max(known, directory.previous_broker_epoch))
+
+    def previous_broker_epoch(self: Any) -> int:
+        return min(claimed.get(id(each), (each, -1))[1] for each in self.directories.values())
+
+    patches.replace(LogManager, "_read_marker", read_marker)
+    patches.replace(LogManager, "previous_broker_epoch", property(previous_broker_epoch))
+
+
+def _damaged_metadata_replayed(patches: Patches) -> None:
+    """A node replays its metadata log without a look at the checksums."""
+    from ottla.broker.control import metadata_log
+
+    patches.replace(metadata_log, "crc_is_valid", lambda batch, position, size: True)
+
+
 STORAGE_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="recovery-point-ahead-of-flush",
@@ -119,5 +161,27 @@ STORAGE_MUTATIONS: tuple[Mutation, ...] = (
         breaks=("E1", "A22", "H0", "BUG", "E7"),
         apply=_tail_not_checked,
         seeds=60,
+    ),
+    Mutation(
+        name="old-topic-served",
+        what="a log is known by the name of its topic alone, and serves the next of that name (before KIP-516)",
+        breaks=("A27",),
+        apply=_old_topic_served,
+        with_fleeting=True,
+        kinds=("topic anew", "process crash", "controlled shutdown"),
+    ),
+    Mutation(
+        name="damage-called-clean",
+        what="a broker whose logs were found cut shows the proof of its clean shutdown all the same",
+        breaks=("A2", "E16", "A1"),
+        apply=_damage_called_clean,
+        kinds=("truncation at rest", "min isr change"),
+    ),
+    Mutation(
+        name="damaged-metadata-replayed",
+        what="a node replays its metadata log without a look at the checksums",
+        breaks=("E16",),
+        apply=_damaged_metadata_replayed,
+        kinds=("metadata damage",),
     ),
 )

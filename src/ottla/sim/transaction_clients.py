@@ -1,9 +1,12 @@
 """Producers with transactions: each writes to some partitions, commits or aborts, and writes down what it was told.
 
-A transactor has one transactional id, by the rules of transaction version 2 (KIP-890): partitions join a transaction
-with their first batch, and every end hands out the next epoch. Two may share an id, so that each fences the other again
-and again. What it cannot know, it says: a commit without an answer may have happened. After anything unexpected it asks
-for a new identity, which ends whatever it had begun.
+A transactor has one transactional id. By the rules of transaction version 2 (KIP-890) partitions join a transaction
+with their first batch, and every end hands out the next epoch. By those of version 1 it names each partition to the
+coordinator before it writes there (`transaction_enrolment`), and one epoch has many transactions: so what may still be
+under way could be taken for a part of the next one, and after any request without an answer it asks for another epoch.
+
+Two may share an id, so that each fences the other again and again. What it cannot know, it says: a commit without an
+answer may have happened. After anything unexpected it asks for a new identity, which ends whatever it had begun.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from ottla.model import TopicPartition
 from ottla.records import BatchBuilder
 from ottla.sim.client import SimClient
 from ottla.sim.coordinator_client import AGAIN, ANOTHER_COORDINATOR, GROUP, TRANSACTION, CoordinatorClient
-from ottla.sim.group_clients import OUT
+from ottla.sim.group_clients import OUT, commit_name
 from ottla.sim.history import Commit, History, Identity, Outcome, Send, Txn
 from ottla.sim.producing import fill, is_final, may_be_appended, produce
+from ottla.sim.transaction_enrolment import Enrolment
 from ottla.wire.messages.end_txn_request import EndTxnRequest
 from ottla.wire.messages.end_txn_response import EndTxnResponse
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -30,6 +34,9 @@ from ottla.wire.messages.txn_offset_commit_request import (
 from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
 _AGAIN = AGAIN | {ErrorCode.CONCURRENT_TRANSACTIONS}
+
+_PRODUCE_V1, _TXN_OFFSET_COMMIT_V1, _END_TXN_V1 = 11, 4, 4
+"""The newest requests of transaction version 1."""
 
 _FENCED = frozenset(
     {
@@ -51,6 +58,8 @@ _UNSURE = frozenset(
 class TransactorOptions:
     timeout_ms: int
     """After which the coordinator aborts a transaction by itself."""
+    version: int = 2
+    """By whose rules."""
     commits: float = 0.7
     """How often it commits what it could have committed."""
     stalls: float = 0.05
@@ -84,6 +93,9 @@ class Transactor(CoordinatorClient):
         self._known = False
         """Do we know who we are? Not after an end of which we have not heard."""
         self._sequences: dict[TopicPartition, int] = {}
+        self._enrolment = Enrolment(self) if options.version == 1 else None
+        self._is_unsure = False
+        """Has a request of this transaction not been answered?"""
         self._count = 0
         self._commits = 0
         self.busy = False
@@ -134,6 +146,10 @@ class Transactor(CoordinatorClient):
             began=self.client.now,
         )
         self.history.transactions.append(transaction)
+        self._is_unsure = False
+        if self._enrolment is not None:
+            self._enrolment.begin()
+            self.history.by_version_1 += 1
         return transaction
 
     # Identity.
@@ -173,6 +189,10 @@ class Transactor(CoordinatorClient):
         """Did the last transaction end as it was asked to?"""
         return self._known
 
+    def doubt(self) -> None:
+        """A request of this transaction was not answered, and may come late."""
+        self._is_unsure = True
+
     # Writing.
 
     async def send(
@@ -180,6 +200,9 @@ class Transactor(CoordinatorClient):
     ) -> tuple[Send, bytes] | None:
         """One batch; None if it is not known to be there."""
         client = self.client
+        if self._enrolment is not None and not await self._enrolment.enrol(place, deadline):
+            self._is_unsure = True
+            return None
         if not values:
             name = f"{self.transactional_id}@{client.name}".encode()
             values = tuple(b"%s:%d" % (name, self._count + at) for at in range(size))
@@ -216,6 +239,7 @@ class Transactor(CoordinatorClient):
             send.outcome = Outcome.INFO if send.uncertain_attempts else Outcome.FAILED
             return None
         finally:
+            self._is_unsure = self._is_unsure or send.outcome is not Outcome.OK or send.uncertain_attempts > 0
             send.completed = client.now
 
     def _batch(self, place: TopicPartition, values: tuple[bytes, ...]) -> bytes:
@@ -237,6 +261,7 @@ class Transactor(CoordinatorClient):
             acks=-1,
             timeout_s=self.options.request_timeout_s,
             transactional_id=self.transactional_id,
+            version=None if self._enrolment is None else _PRODUCE_V1,
         )
         if code == 0:
             send.offset = offset
@@ -256,7 +281,7 @@ class Transactor(CoordinatorClient):
         self._commits += 1
         commit = Commit(
             group_id=group_id,
-            name=f"{self.transactional_id}@{client.name}:{self._commits}",
+            name=commit_name((member[0] or f"{self.transactional_id}@{client.name}", member[1]), self._commits),
             offsets=offsets,
             invoked=client.now,
             transaction=transaction,
@@ -282,10 +307,18 @@ class Transactor(CoordinatorClient):
             ],
         )
         code: int | None = None
+        version: int | None = None
+        if self._enrolment is not None:
+            version = _TXN_OFFSET_COMMIT_V1
+            if not await self._enrolment.enrol_group(group_id, deadline):
+                self._is_unsure = True
+                commit.completed, commit.outcome = client.now, Outcome.INFO
+                return None
         while client.now < deadline:
-            response = await self.ask_of(group_id, GROUP, request, TxnOffsetCommitResponse)
+            response = await self.ask_of(group_id, GROUP, request, TxnOffsetCommitResponse, version=version)
             if response is None:
                 # It may be there or not, and once more does no harm: the same offset of the same transaction.
+                self._is_unsure = True
                 await self.pause()
                 continue
             code = max(each.error_code for topic in response.topics for each in topic.partitions)
@@ -296,6 +329,7 @@ class Transactor(CoordinatorClient):
             await self.pause()
         commit.completed = client.now
         commit.outcome = Outcome.OK if code == 0 else Outcome.INFO
+        self._is_unsure = self._is_unsure or code != 0
         if code and code not in _AGAIN | _FENCED | _UNSURE | OUT:
             self.complain(f"TxnOffsetCommit to {group_id}", code)
         return code
@@ -305,20 +339,21 @@ class Transactor(CoordinatorClient):
     async def end(self, transaction: Txn, commit: bool, deadline: float) -> None:
         """Commit or abort, until that is known or the time is up."""
         client = self.client
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            committed=commit,
-        )
-        asked = False
+        request = self._end_request((self.producer_id, self.producer_epoch), commit)
+        version = None if self._enrolment is None else _END_TXN_V1
+        asked = answered = False
         self._known = False
         while client.now < deadline:
             invoked = client.now
             asked = True
-            response = await self.ask(request, EndTxnResponse)
+            response = await self.ask(request, EndTxnResponse, version=version)
+            self._is_unsure = self._is_unsure or response is None
             if response is not None and not response.error_code:
-                self._become(response.producer_id, response.producer_epoch, invoked)
+                answered = True
+                if self._enrolment is None:
+                    self._become(response.producer_id, response.producer_epoch, invoked)
+                else:
+                    self._known = not self._is_unsure
                 break
             if response is not None and response.error_code not in _AGAIN:
                 if response.error_code not in _FENCED | {ErrorCode.INVALID_TXN_STATE}:
@@ -329,7 +364,17 @@ class Transactor(CoordinatorClient):
         if not commit or not asked:
             transaction.outcome = Outcome.FAILED
         else:
-            transaction.outcome = Outcome.OK if self._known else Outcome.INFO
+            transaction.outcome = Outcome.OK if answered else Outcome.INFO
+
+    def _end_request(self, identity: tuple[int, int], commit: bool) -> EndTxnRequest:
+        if not commit:
+            self.history.aborts.add(identity)
+        return EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=identity[0],
+            producer_epoch=identity[1],
+            committed=commit,
+        )
 
     async def _misbehave(
         self, transaction: Txn, commit: bool, identity: tuple[int, int], last: tuple[Send, bytes]
@@ -346,13 +391,11 @@ class Transactor(CoordinatorClient):
                 f"D8: {self.transactional_id} has ended its transaction, sent {send.values[0]!r} to {send.place} again "
                 f"and was told that it is at {echo.offset}"
             )
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=identity[0],
-            producer_epoch=identity[1],
-            committed=not commit,
-        )
-        response = await self.ask(request, EndTxnResponse)
+        request = self._end_request(identity, not commit)
+        version = None if self._enrolment is None else _END_TXN_V1
+        response = await self.ask(request, EndTxnResponse, version=version)
+        if response is None and self._enrolment is not None:
+            self._known = False  # It may come late, and would end the next transaction.
         if response is not None and not response.error_code:
             self.history.unexpected.append(
                 f"D7: {self.transactional_id} was told that its transaction is "

@@ -14,12 +14,16 @@ from ottla.broker.services import Services
 from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.log import files
-from ottla.metadata.images import EMPTY_IMAGE, MetadataImage
+from ottla.log.log import Log
+from ottla.metadata.images import EMPTY_IMAGE, MetadataImage, PartitionImage
 from ottla.model import ZERO_UUID, TopicPartition, Uuid, uuid_from_text
 from ottla.sim.volume import FileNode
 
 DATA = "/data"
 """Where every machine keeps its logs."""
+SPARE = "/spare"
+"""A second directory for topics, where there is one."""
+LOG_DIRS = (DATA, SPARE)
 
 if TYPE_CHECKING:
     from ottla.sim.cluster import Cluster, Machine
@@ -78,6 +82,12 @@ def hosted(machine: Machine, place: TopicPartition) -> HostedPartition | None:
     return None if found is None else found.replicas.partition(place.topic, place.partition)
 
 
+def log(machine: Machine, place: TopicPartition) -> Log | None:
+    """The log on its disk, also before the node has taken up its role in the partition."""
+    found = services(machine)
+    return None if found is None else found.logs.logs.get(place)
+
+
 def transaction_shard(machine: Machine, partition: int) -> TransactionShard | None:
     """The coordinator's state of that partition, if this machine serves it."""
     found = services(machine)
@@ -102,6 +112,24 @@ def served_shards(machine: Machine) -> Iterator[ServedShard[GroupShard] | Served
                     yield served
 
 
+def served_groups(machine: Machine) -> Iterator[ServedShard[GroupShard]]:
+    """Those of groups."""
+    found = services(machine)
+    if found is not None:
+        for served in found.groups._served.values():
+            if served.active:
+                yield served
+
+
+def served_transactions(machine: Machine) -> Iterator[ServedShard[TransactionShard]]:
+    """Those of transactional ids."""
+    found = services(machine)
+    if found is not None:
+        for served in found.transactions._served.values():
+            if served.active:
+                yield served
+
+
 def every_place(cluster: Cluster) -> list[TopicPartition]:
     """Every partition of every topic."""
     return [
@@ -109,6 +137,12 @@ def every_place(cluster: Cluster) -> list[TopicPartition]:
         for topic in newest_image(cluster).topics.by_name.values()
         for index in topic.partitions
     ]
+
+
+def newest_partitions(cluster: Cluster) -> list[PartitionImage]:
+    """The same, as the newest metadata has them."""
+    topics = newest_image(cluster).topics.by_name.values()
+    return [partition for topic in topics for partition in topic.partitions.values()]
 
 
 def is_registered(machine: Machine) -> bool:

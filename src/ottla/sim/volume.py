@@ -66,38 +66,43 @@ class FileNode:
                     target.extend(bytes(position - len(target)))
                 target[position : position + len(data)] = data
 
-    def lose_power(self, random: Random) -> None:
-        """Keep what was synced, and some of what was not."""
+    def lose_power(self, random: Random) -> int:
+        """Keep what was synced, and some of what was not. How many writes were torn by that?"""
+        torn = 0
         if self.pending:
             target = bytearray(self.platter)
-            self._apply(target, self._surviving(random))
+            surviving, torn = self._surviving(random)
+            self._apply(target, surviving)
             self.content = target
             self.platter = bytearray(target)
             self.pending = []
         elif len(self.platter) != len(self.content) or self.platter != self.content:
             self.content = bytearray(self.platter)  # A failed sync lost these for good.
+        return torn
 
-    def _surviving(self, random: Random) -> list[tuple[int, int]]:
+    def _surviving(self, random: Random) -> tuple[list[tuple[int, int]], int]:
+        """And of how many writes a part does, and a part does not."""
         pending = self.pending
         fate = random.randrange(4)
         if fate == 0:
-            return []
+            return [], 0
         if fate == 1:
-            return pending
+            return pending, 0
         whole = random.randrange(len(pending))
         if fate == 2:
             # A torn prefix: everything up to somewhere inside one of the writes.
             position, size = pending[whole]
-            torn = [(position, random.randrange(size))] if size > 0 else []
-            return pending[:whole] + torn
+            prefix = random.randrange(size) if size > 0 else 0
+            return [*pending[:whole], *([(position, prefix)] if size > 0 else [])], int(prefix > 0)
         # Sectors here and there, with holes between them: the device writes in the order it likes.
         written: dict[int, bool] = {}
         kept: list[tuple[int, int]] = []
+        torn = 0
         for position, size in pending:
             if size < 0:
                 kept.append((position, size))
                 continue
-            at, end = position, position + size
+            at, end, survived = position, position + size, 0
             while at < end:
                 sector = at // SECTOR
                 stop = min(end, (sector + 1) * SECTOR)
@@ -105,11 +110,13 @@ class FileNode:
                     written[sector] = random.random() < 0.5
                 if written[sector]:
                     kept.append((at, stop - at))
+                    survived += stop - at
                 at = stop
+            torn += 0 < survived < size
         if random.random() < 0.5:
             # The file's new size was written before its data: what is missing reads as zeros.
             kept.append((len(self.content), -1))
-        return kept
+        return kept, torn
 
     def forget_pending(self) -> None:
         """A sync failed: the kernel holds the pages for clean, and never writes them."""
@@ -136,7 +143,7 @@ class DirNode:
             self.synced = dict(self.entries)
             self.pending = []
 
-    def lose_power(self, random: Random) -> None:
+    def lose_power(self, random: Random) -> int:
         if self.pending:
             entries = dict(self.synced)
             fate = random.randrange(4)
@@ -152,8 +159,7 @@ class DirNode:
             self.entries = entries
             self.synced = dict(entries)
             self.pending = []
-        for name in sorted(self.entries):
-            self.entries[name].lose_power(random)
+        return sum(self.entries[name].lose_power(random) for name in sorted(self.entries))
 
 
 @dataclass(slots=True)
@@ -163,6 +169,8 @@ class DiskFaults:
     read_errors: float = 0.0
     write_errors: float = 0.0
     sync_errors: float = 0.0
+    failed: str = ""
+    """Nothing below this directory can be read, written or synced, if there is a name."""
     full: bool = False
     """No room: nothing may be created or grown."""
     slow_sync_s: float = 0.0
@@ -181,9 +189,11 @@ class Volume:
     syncs: int = 0
     writes: int = 0
     renames: int = 0
+    torn: int = 0
+    """Writes of which a power loss has left a part."""
 
     def lose_power(self, random: Random) -> None:
-        self.root.lose_power(random)
+        self.torn += self.root.lose_power(random)
 
     def settle(self) -> None:
         """Time enough has passed for everything to reach the platter."""

@@ -17,6 +17,7 @@ so do the nodes, and their directories go.
     starting      this side of nursery and nodes                       layout        directories, ports, properties
     nursery       the process that nodes are forked from               node_process  a node's process
     faults        what is scripted to go wrong, and failing: how       clocks        time that can be moved
+    securing      TLS and SASL for clients: users, certificates
 
 Nothing here is imported before a node is asked for: pytest loads this package at every start.
 """
@@ -35,18 +36,35 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "Fault", "Node", "Record", "cluster", "node"]
 
 
-def node(settings: Mapping[str, object] | None = None, /, **more: object) -> Embedding[Node]:
-    """One node. Settings are Kafka's, of a broker: `node({"num.partitions": 3})` or `node(num_partitions=3)`."""
+def node(
+    settings: Mapping[str, object] | None = None,
+    /,
+    *,
+    security: str = "PLAINTEXT",
+    users: Mapping[str, str] | None = None,
+    **more: object,
+) -> Embedding[Node]:
+    """One node. Settings are Kafka's, of a broker: `node({"num.partitions": 3})` or `node(num_partitions=3)`.
+    `security` is how clients come in: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; `users` are passwords by name."""
     from ottla.testing.embedding import Embedding, as_settings
+    from ottla.testing.securing import Security
 
-    return Embedding(1, as_settings(settings, more), lambda cluster: cluster.nodes[1])
+    return Embedding(1, as_settings(settings, more), Security.of(security, users), lambda cluster: cluster.nodes[1])
 
 
-def cluster(nodes: int = 3, settings: Mapping[str, object] | None = None, **more: object) -> Embedding[Cluster]:
-    """Several nodes, which replicate among each other; the settings are those of all of them."""
+def cluster(
+    nodes: int = 3,
+    settings: Mapping[str, object] | None = None,
+    *,
+    security: str = "PLAINTEXT",
+    users: Mapping[str, str] | None = None,
+    **more: object,
+) -> Embedding[Cluster]:
+    """Several nodes, which replicate among each other; what is said of one node is said of all of them."""
     from ottla.testing.embedding import Embedding, as_settings
+    from ottla.testing.securing import Security
 
-    return Embedding(nodes, as_settings(settings, more), lambda cluster: cluster)
+    return Embedding(nodes, as_settings(settings, more), Security.of(security, users), lambda cluster: cluster)
 
 
 def __getattr__(name: str) -> object:

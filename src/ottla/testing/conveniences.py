@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.client.blocking import BlockingClient
-    from ottla.wire.messages.fetch_response import PartitionData
     from ottla.wire.messages.metadata_response import MetadataResponse, MetadataResponsePartition
 
 _LATEST, _EARLIEST = -1, -2
@@ -202,11 +201,13 @@ class Conveniences:
     # Reading.
 
     def _records(self, client: BlockingClient, topic: str, partition: int, committed: bool) -> Iterable[Record]:
+        from ottla.client.reading import fetch, seen_records
+
         offset = client.persist(lambda: _list_offset(client, topic, partition, _EARLIEST, committed))
         end = client.persist(lambda: _list_offset(client, topic, partition, _LATEST, committed))
         while offset < end:
-            data = client.persist(partial(_fetch, client, topic, partition, offset, committed))
-            found, offset = _visible(data, offset)
+            read = partial(fetch, client, topic, partition, offset, bytes_max=_FETCH_BYTES, committed=committed)
+            found, offset = seen_records(client.persist(read), offset)
             yield from (Record(topic, partition, *each) for each in found if each[0] < end)
 
 
@@ -222,45 +223,6 @@ def _list_offset(client: BlockingClient, topic: str, partition: int, when: int, 
     (found,) = answer.topics[0].partitions
     _raise_first([found.error_code])
     return found.offset
-
-
-def _fetch(client: BlockingClient, topic: str, partition: int, offset: int, committed: bool) -> PartitionData:
-    from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-    from ottla.wire.messages.fetch_response import FetchResponse
-
-    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
-    topic_id = client.topic(topic).topic_id
-    request = FetchRequest(
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=_FETCH_BYTES,
-        isolation_level=int(committed),
-        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[wanted])],
-    )
-    answer = client.ask(client.leader_of(topic, partition), request, FetchResponse)
-    _raise_first([answer.error_code])
-    (data,) = answer.responses[0].partitions
-    _raise_first([data.error_code])
-    return data
-
-
-def _visible(data: PartitionData, offset: int) -> tuple[list[Any], int]:
-    """The records from `offset` on that no transaction took back, and the offset behind all that was looked at."""
-    from ottla.records.batch import batches
-    from ottla.records.records import iterate
-
-    aborted = sorted(data.aborted_transactions or [], key=lambda each: each.first_offset)
-    taken_back: set[int] = set()
-    found: list[Any] = []
-    for header, batch in batches(memoryview(data.records or b"")):
-        while aborted and aborted[0].first_offset <= header.last_offset:
-            taken_back.add(aborted.pop(0).producer_id)
-        if header.is_control:
-            taken_back.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in taken_back):
-            found += [each for each in iterate(batch) if each.offset >= offset]
-        offset = max(offset, header.next_offset)
-    return found, offset
 
 
 def _raise_first(codes: Iterable[int]) -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from ottla.testing.handles import Cluster
+from ottla.testing.securing import Security
 
 H = TypeVar("H")
 
@@ -15,15 +16,18 @@ H = TypeVar("H")
 class Embedding(Generic[H]):
     """Enters once, with either. `pick` says what of the cluster the test gets."""
 
-    def __init__(self, nodes: int, settings: Mapping[str, str], pick: Callable[[Cluster], H]) -> None:
+    def __init__(
+        self, nodes: int, settings: Mapping[str, str], security: Security, pick: Callable[[Cluster], H]
+    ) -> None:
         self._nodes = nodes
         self._settings = settings
+        self._security = security
         self._pick = pick
         self._cluster: Cluster | None = None
 
     def __enter__(self) -> H:
         assert self._cluster is None, "one with statement for each node"
-        self._cluster = Cluster(self._nodes, self._settings)
+        self._cluster = Cluster(self._nodes, self._settings, self._security)
         return self._pick(self._cluster)
 
     def __exit__(

@@ -13,6 +13,7 @@ from datetime import timedelta
 from ottla.errors import ErrorCode
 from ottla.testing.conveniences import Conveniences, Record
 from ottla.testing.layout import HOST, Layout
+from ottla.testing.securing import Security
 from ottla.testing.starting import Child, NodeGone
 
 __all__ = ["BrokerClock", "Cluster", "Fault", "Faults", "Node", "Record"]
@@ -88,9 +89,14 @@ class Node(Conveniences):
         self._child: Child | None = None
         self._ahead_ms = 0
         self.node_id = node_id
-        self.bootstrap = f"{HOST}:{layout.places[node_id].client_port}"
+        self.bootstrap = layout.address(node_id)
         self.faults = Faults(self)
         self.clock = BrokerClock({node_id: self})
+
+    def client_config(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """What a client needs to come in, under librdkafka's names: `bootstrap.servers`, and of a secured node what it
+        asks for. Without `user` it is the first one; where certificates are shown, a user's is made."""
+        return {"bootstrap.servers": self.bootstrap, **self._layout.client_config(user, mechanism)}
 
     @property
     def is_running(self) -> bool:
@@ -146,8 +152,8 @@ class Node(Conveniences):
 class Cluster(Conveniences):
     """The nodes of a test, numbered from 1; each is broker and controller. `bootstrap` names all of them."""
 
-    def __init__(self, nodes: int, settings: Mapping[str, str]) -> None:
-        self._layout = Layout(nodes, settings)
+    def __init__(self, nodes: int, settings: Mapping[str, str], security: Security) -> None:
+        self._layout = Layout(nodes, settings, security)
         places = self._layout.places
         internal = ",".join(f"{HOST}:{place.internal_port}" for place in places.values())
         super().__init__(internal)
@@ -160,6 +166,10 @@ class Cluster(Conveniences):
         except BaseException:
             self.close()
             raise
+
+    def client_config(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """As that of a node, with all nodes in `bootstrap.servers`."""
+        return {"bootstrap.servers": self.bootstrap, **self._layout.client_config(user, mechanism)}
 
     def close(self) -> None:
         """Nothing is left: no process, no port, no file."""

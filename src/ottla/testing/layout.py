@@ -2,7 +2,8 @@
 
 A node's ports are held for as long as its cluster lives, also while it is down, by sockets that are bound and never
 listen: nobody else is given them, who connects to a node that is down is refused, and a node that starts again finds
-them free. Clients come by one listener, the other nodes and the test's own conveniences by another.
+them free. Clients come by one listener, which may be secured (`securing`), the other nodes and the test's own
+conveniences by another.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from ottla.config.development import development_settings
 from ottla.errors import StartupError
 from ottla.metadata.ids import random_uuid
 from ottla.model import uuid_to_text
+from ottla.testing.securing import Certificates, Security
 
 HOST = "127.0.0.1"
-CLIENTS = "PLAINTEXT"
+CLIENTS = "CLIENTS"
 INTERNAL = "INTERNAL"
 CONTROLLER = "CONTROLLER"
 
@@ -104,7 +106,7 @@ class Place:
 class Layout:
     """The places of all nodes, numbered from 1. Owns the directory and the ports, until `close`."""
 
-    def __init__(self, nodes: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, nodes: int, settings: Mapping[str, str], security: Security) -> None:
         if not 1 <= nodes <= NODES_MAX:
             raise StartupError(f"A cluster of {nodes} nodes is not between 1 and {NODES_MAX}.")
         for key in settings:
@@ -112,9 +114,15 @@ class Layout:
                 raise StartupError(f"{key} cannot be set: each node of a test has its own.")
         chance = random.SystemRandom()
         self._settings = dict(settings)
+        self._security = security
         self._cluster_id = uuid_to_text(random_uuid(chance))
         self._ports = Ports(3 * nodes)
         self.directory = tempfile.mkdtemp(prefix="ottla-test-")
+        try:
+            self._certificates = Certificates(f"{self.directory}/certificates") if security.has_tls else None
+        except BaseException:
+            self.close()
+            raise
         numbers = iter(self._ports.numbers)
         self.places = {
             node_id: Place(
@@ -132,6 +140,13 @@ class Layout:
         self._ports.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def address(self, node_id: int) -> str:
+        """Where clients find a node: by a name, where a certificate has to name it."""
+        return f"{'localhost' if self._security.has_tls else HOST}:{self.places[node_id].client_port}"
+
+    def client_config(self, user: str | None, mechanism: str) -> dict[str, str]:
+        return self._security.client_config(user, mechanism, self._certificates)
+
     def log(self, node_id: int) -> str:
         """The file that a node's log is written to."""
         return f"{self.directory}/node-{node_id}.log"
@@ -141,6 +156,7 @@ class Layout:
         return {
             "cluster_id": self._cluster_id,
             "voters": ",".join(place.voter for place in self.places.values()),
+            "scram": self._security.scram,
             "directory": self.directory,
             "properties": self._properties(self.places[node_id]),
             "log": self.log(node_id),
@@ -158,7 +174,12 @@ class Layout:
                     f"{CONTROLLER}://{HOST}:{place.controller_port}",
                 )
             ),
-            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (CLIENTS, INTERNAL, CONTROLLER)),
+            "advertised.listeners": ",".join(
+                (f"{CLIENTS}://{self.address(place.node_id)}", f"{INTERNAL}://{HOST}:{place.internal_port}")
+            ),
+            "listener.security.protocol.map": ",".join(
+                (f"{CLIENTS}:{self._security.protocol}", f"{INTERNAL}:PLAINTEXT", f"{CONTROLLER}:PLAINTEXT")
+            ),
             "inter.broker.listener.name": INTERNAL,
             "controller.listener.names": CONTROLLER,
             "controller.quorum.bootstrap.servers": ",".join(
@@ -168,4 +189,5 @@ class Layout:
             **development_settings(len(self.places)),
             **_QUICK,
             **self._settings,
+            **self._security.properties(CLIENTS, self._certificates, self._settings),
         }

@@ -92,7 +92,11 @@ class _NodeProcess:
 
     def _format(self, runtime: Runtime, config: NodeConfig) -> None:
         if read_meta_properties(runtime.disk, config.log_dirs[0]) is None:
-            options = FormatOptions(cluster_id=self._order["cluster_id"], initial_controllers=self._order["voters"])
+            options = FormatOptions(
+                cluster_id=self._order["cluster_id"],
+                initial_controllers=self._order["voters"],
+                scram=tuple(self._order["scram"]),
+            )
             format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
 
     async def _serve(self) -> None:

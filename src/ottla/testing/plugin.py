@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _MARK = "ottla"
 _HELP = (
-    "ottla(set={}, nodes=3): what the fixtures `ottla` and `ottla_cluster` start for a test: the settings of its "
-    "brokers, and how many nodes its cluster has"
+    "ottla(set={}, nodes=3, security='PLAINTEXT', users={}): what the fixtures `ottla` and `ottla_cluster` start for a "
+    "test: the settings of its brokers, how many nodes its cluster has, and how clients come in"
 )
 _NODES = pytest.StashKey[list["Node"]]()
 """What a test was given."""
@@ -33,8 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(name="ottla")
 def ottla_fixture(request: pytest.FixtureRequest) -> Iterator[Node]:
     """A node of its own for the test, over real sockets; `ottla.bootstrap` is for clients."""
-    settings, _ = _wanted(request)
-    with ottla.testing.node(settings) as node:
+    settings, options = _wanted(request)
+    options.pop("nodes", None)
+    with ottla.testing.node(settings, **options) as node:
         request.node.stash[_NODES] = [node]
         yield node
 
@@ -42,23 +43,26 @@ def ottla_fixture(request: pytest.FixtureRequest) -> Iterator[Node]:
 @pytest.fixture(name="ottla_cluster")
 def ottla_cluster_fixture(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of three nodes, or as many as the mark says, of its own for the test."""
-    settings, nodes = _wanted(request)
-    with ottla.testing.cluster(nodes, settings) as cluster:
+    settings, options = _wanted(request)
+    with ottla.testing.cluster(options.pop("nodes", 3), settings, **options) as cluster:
         request.node.stash[_NODES] = list(cluster.nodes.values())
         yield cluster
 
 
-def _wanted(request: pytest.FixtureRequest) -> tuple[dict[str, object], int]:
+def _wanted(request: pytest.FixtureRequest) -> tuple[dict[str, object], dict[str, Any]]:
     """What the marks say: that of the test counts more than those of its class and of its module."""
     settings: dict[str, object] = {}
-    nodes = 3
+    options: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers(_MARK))):
-        unknown = set(mark.kwargs) - {"set", "nodes"}
+        unknown = set(mark.kwargs) - {"set", "nodes", "security", "users"}
         if mark.args or unknown:
-            raise pytest.UsageError("@pytest.mark.ottla takes set={key: value} and nodes=number, and nothing else.")
+            raise pytest.UsageError(
+                "@pytest.mark.ottla takes set={key: value}, nodes=number, security=protocol and "
+                "users={name: password}, and nothing else."
+            )
         settings |= mark.kwargs.get("set", {})
-        nodes = mark.kwargs.get("nodes", nodes)
-    return settings, nodes
+        options |= {key: value for key, value in mark.kwargs.items() if key != "set"}
+    return settings, options
 
 
 @pytest.hookimpl(hookwrapper=True)

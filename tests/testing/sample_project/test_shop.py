@@ -117,6 +117,22 @@ def test_aiokafka(ottla: Node) -> None:
     assert asyncio.run(there_and_back()) == b"three apples"
 
 
+@pytest.mark.ottla(security="SASL_SSL", users={"shop": "open-sesame"})
+def test_a_shop_behind_a_lock(ottla: Node) -> None:
+    config = ottla.client_config("shop")
+    producer = KafkaProducer(
+        bootstrap_servers=ottla.bootstrap,
+        security_protocol="SASL_SSL",
+        ssl_cafile=config["ssl.ca.location"],
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_plain_username=config["sasl.username"],
+        sasl_plain_password=config["sasl.password"],
+    )
+    producer.send("orders", b"three apples").get(timeout=PATIENCE_S)
+    producer.close()
+    assert [record.value for record in ottla.records("orders")] == [b"three apples"]
+
+
 def test_a_cluster_has_three_nodes(ottla_cluster: Cluster) -> None:
     ottla_cluster.create_topic("orders")
     Shop(ottla_cluster.bootstrap).order("apple", 3)

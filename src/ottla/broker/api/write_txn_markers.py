@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker import transaction_markers
 from ottla.broker.context import Context
 from ottla.broker.transaction_markers import Codes, Marker
@@ -18,22 +16,14 @@ from ottla.wire.messages.write_txn_markers_response import (
     WriteTxnMarkersResponse,
 )
 
-if TYPE_CHECKING:
-    from ottla.broker.services import Services
-
 
 async def handle(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     if not context.silently.may_cluster(Operation.ALTER) and not context.may_cluster(Operation.CLUSTER_ACTION):
         named = [(_marker(each), _partitions(each)) for each in request.markers]
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return _respond(named, [dict.fromkeys(partitions, code) for _, partitions in named])
-    return await write_markers(context.services, request)
-
-
-async def write_markers(services: Services, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    """The same for a coordinator of this very node."""
     markers = [(_marker(each), _partitions(each)) for each in request.markers]
-    return _respond(markers, await transaction_markers.write(services, markers))
+    return _respond(markers, await transaction_markers.write(context.services, markers))
 
 
 def _respond(markers: list[tuple[Marker, list[TopicPartition]]], results: list[Codes]) -> WriteTxnMarkersResponse:

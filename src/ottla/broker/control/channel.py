@@ -112,8 +112,6 @@ class LeaderChannel:
                 answer = await self._ask(request, response, left)
             except PeerLost:
                 refusal = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
-                if not repeat:
-                    raise refusal from None
             except KafkaError as error:
                 if error.code not in _ASK_ANOTHER:
                     raise
@@ -122,6 +120,8 @@ class LeaderChannel:
             else:
                 if answer is not None:
                     return answer
+            if not repeat:
+                raise refusal
             pause_s = min(deadline - self._clock.monotonic(), pause_ms / 1000)
             if pause_s > 0 and not self._closed:
                 await self._pause(number, changed, pause_s)

@@ -149,6 +149,7 @@ class ControlPlane:
             registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
             controlled_shutdown=config.get_bool("controlled.shutdown.enable"),
             metadata_offset=lambda: self.image.last_offset,
+            on_bug=self.on_failed,
         )
         self._registrar: ControllerRegistrar | None = None
         if config.is_controller:

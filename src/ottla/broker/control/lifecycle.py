@@ -64,8 +64,10 @@ class BrokerLifecycle:
         registration_timeout_ms: int,
         controlled_shutdown: bool,
         metadata_offset: Callable[[], int],
+        on_bug: Callable[[Exception], None],
     ) -> None:
-        """`metadata_offset` is the last offset of the metadata log that this broker has taken in."""
+        """`metadata_offset` is the last offset of the metadata log that this broker has taken in; `on_bug` is told of
+        what no heartbeat should meet: a node without heartbeats must not look alive."""
         self._channel = channel
         self._clock = clock
         self._timers = timers
@@ -80,6 +82,7 @@ class BrokerLifecycle:
         self._registration_timeout_ms = registration_timeout_ms
         self._controlled_shutdown = controlled_shutdown
         self._metadata_offset = metadata_offset
+        self._on_bug = on_bug
         self._endpoints: Sequence[Endpoint] = ()
         self._offline_log_dirs: list[Uuid] = []
         self._timer: Timer | None = None
@@ -236,6 +239,10 @@ class BrokerLifecycle:
             if not self._failures:
                 _log.warning("a heartbeat of this broker failed: %s", error)
             self._failures += 1
+        except Exception as error:
+            _log.error("a heartbeat of this broker failed, and there will be no other", exc_info=error)
+            self._on_bug(error)
+            return
         finally:
             self._task = None
         if self._again:

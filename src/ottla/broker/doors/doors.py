@@ -12,7 +12,6 @@ force for the next connection. Material that cannot be used leaves the old in fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.client.network_peer import NetworkPeers
@@ -21,7 +20,7 @@ from ottla.config.listeners import Listener
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, StartupError
 from ottla.runtime import ConnectionHandler, Network, Runtime
-from ottla.security.sasl import USER, AuthenticationFailed
+from ottla.security.sasl import OAUTHBEARER, USER, AuthenticationFailed
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection
@@ -29,9 +28,11 @@ if TYPE_CHECKING:
     from ottla.broker.doors.credentials import Credentials
     from ottla.broker.doors.jwks import Jwks
     from ottla.broker.doors.mechanisms import Offered
+    from ottla.broker.doors.token_source import TokenSource
     from ottla.broker.services import Services
-    from ottla.runtime.tls import Tls, TlsMaterial
+    from ottla.runtime.tls import Tls
     from ottla.security.certificates import MapName
+    from ottla.security.sasl import MakeClient
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,10 @@ class Doors:
         self._clients: dict[str, Tls] = {}
         self._offered: dict[str, Offered] = {}
         self._jwks: dict[str, Jwks] = {}
+        self._tokens: dict[str, TokenSource] = {}
         self._mappings: dict[str, MapName] = {}
+        self._complaints: dict[tuple[str, bool], str] = {}
+        """What was wrong with the newest keys and certificates of a listener, of its server's or its client's side."""
 
     # Starting.
 
@@ -79,8 +83,22 @@ class Doors:
                 )
         for jwks in self._jwks.values():
             await jwks.start()
+        for name, mechanism_key in self._logins(config):
+            if config.get_text(mechanism_key) == OAUTHBEARER:
+                from ottla.broker.doors.mechanisms import token_source_of
+
+                source = self._tokens[name] = token_source_of(config, name, self._services)
+                await source.start()
         if self._servers:
             self._services.timers.every(RELOAD_MS, self._look_for_changes)
+
+    @staticmethod
+    def _logins(config: NodeConfig) -> list[tuple[str, str]]:
+        """The listeners of others that this node logs in at, each with the key that says by which mechanism."""
+        used = [(config.controller_listener_names[0], "sasl.mechanism.controller.protocol")]
+        if config.is_broker:
+            used.append((config.inter_broker_listener_name, "sasl.mechanism.inter.broker.protocol"))
+        return [(listener, key) for listener, key in used if asks_for_sasl(config.security_protocols[listener])]
 
     def _new_jwks(self, listener: str) -> Jwks:
         from ottla.broker.doors.jwks import Jwks
@@ -147,18 +165,26 @@ class Doors:
             network = TlsNetwork(network, tls)
         if not asks_for_sasl(protocol):
             return NetworkPeers(network, self._services.timers, client_id)
-        from ottla.broker.doors.mechanisms import login_of
+        login: MakeClient
+        if listener in self._tokens:
+            login = self._tokens[listener].client
+        else:
+            from ottla.broker.doors.mechanisms import login_of
 
-        login = login_of(config, listener, config.get_text(mechanism_key), self._runtime.secrets)
+            login = login_of(config, listener, config.get_text(mechanism_key), self._runtime.secrets)
         return NetworkPeers(network, self._services.timers, client_id, login=login, offload=self._services.offload)
 
     # Changes.
 
     def check(self, config: NodeConfig) -> None:
         """Would these keys do? INVALID_REQUEST where they would not."""
+        from ottla.broker.doors.key_material import check_replacement, material_of
+
         try:
-            for listener, material in self._materials(config, self._servers, server_side=True).items():
-                if material != self._servers[listener].material:
+            for listener, tls in self._servers.items():
+                material = material_of(config, listener, self._runtime.disk, server_side=True)
+                if material != tls.material:
+                    check_replacement(config, listener, tls.material, material)
                     self._tls(config, listener, server_side=True)
         except StartupError as error:
             raise InvalidConfig(str(error), ErrorCode.INVALID_REQUEST) from None
@@ -170,30 +196,30 @@ class Doors:
         self._services.spawn(self._reload())
 
     async def _reload(self) -> None:
+        for contexts, server_side in ((self._servers, True), (self._clients, False)):
+            for listener, tls in list(contexts.items()):  # Others may be added meanwhile.
+                await self._reload_one(listener, tls, server_side)
+
+    async def _reload_one(self, listener: str, tls: Tls, server_side: bool) -> None:
+        from ottla.broker.doors.key_material import check_replacement, material_of
         from ottla.runtime.tls import BadKeyMaterial
 
-        config = self._services.config
-        for contexts, server_side in ((self._servers, True), (self._clients, False)):
-            try:
-                found = await self._services.offload.run(
-                    lambda contexts=contexts, server_side=server_side: self._materials(  # type: ignore[misc]
-                        config, contexts, server_side=server_side
-                    )
-                )
-                for listener, material in found.items():
-                    if material != contexts[listener].material:
-                        contexts[listener].replace(material)
-                        _log.info("listener %s has new keys or certificates", listener)
-            except (StartupError, BadKeyMaterial) as error:
-                _log.error("new keys and certificates cannot be used, the old ones stay: %s", error)
-
-    def _materials(
-        self, config: NodeConfig, contexts: Mapping[str, Tls], *, server_side: bool
-    ) -> dict[str, TlsMaterial]:
-        from ottla.broker.doors.key_material import material_of
-
-        disk = self._runtime.disk
-        return {listener: material_of(config, listener, disk, server_side=server_side) for listener in contexts}
+        config, disk = self._services.config, self._runtime.disk
+        complaint = ""
+        try:
+            material = await self._services.offload.run(
+                lambda: material_of(config, listener, disk, server_side=server_side)
+            )
+            if material != tls.material:
+                check_replacement(config, listener, tls.material, material)
+                tls.replace(material)
+                _log.info("listener %s has new keys or certificates", listener)
+        except (StartupError, BadKeyMaterial) as error:
+            complaint = str(error)
+        # What is wrong with a file is said once, and not whenever the file is looked at.
+        if complaint and complaint != self._complaints.get((listener, server_side)):
+            _log.error("new keys and certificates cannot be used, the old ones stay: %s", complaint)
+        self._complaints[listener, server_side] = complaint
 
 
 def _mapping(config: NodeConfig, listener: str) -> MapName:

@@ -11,9 +11,12 @@ from ottla.config.node import NodeConfig
 from ottla.errors import KafkaError, StartupError
 from ottla.runtime import Disk
 from ottla.runtime.tls import TlsMaterial
+from ottla.security.certificates import identity_change
+from ottla.security.sasl import AuthenticationFailed
 
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _LINE_CHARS = 64
+_PEM_END = "-----END CERTIFICATE-----"
 
 
 def material_of(config: NodeConfig, listener: str, disk: Disk, *, server_side: bool) -> TlsMaterial:
@@ -67,6 +70,34 @@ def material_of(config: NodeConfig, listener: str, disk: Disk, *, server_side: b
         cipher_suites=entries("ssl.cipher.suites"),
         checks_host=text("ssl.endpoint.identification.algorithm").lower() == "https",
     )
+
+
+def check_replacement(config: NodeConfig, listener: str, old: TlsMaterial, new: TlsMaterial) -> None:
+    """May `new` take the place of `old` while the node runs? Clients know a node by the names in its certificate, so
+    those stay unless a key says otherwise. Raises `StartupError`."""
+    from ssl import PEM_cert_to_DER_cert
+
+    if bool(old.certificate_chain) != bool(new.certificate_chain):
+        verb = "given" if new.certificate_chain else "left without"
+        raise StartupError(f"Listener {listener} cannot be {verb} a certificate while the node runs: restart it.")
+    if new.trusted and not old.trusted:
+        raise StartupError(f"Listener {listener} cannot be given a trust store while the node runs: restart it.")
+    if new.certificate_chain == old.certificate_chain:
+        return
+    try:
+        ours, theirs = (
+            PEM_cert_to_DER_cert(each.certificate_chain.partition(_PEM_END)[0] + _PEM_END) for each in (old, new)
+        )
+        refusal = identity_change(
+            ours,
+            theirs,
+            allow_dn=bool(config.listener_value(listener, "ssl.allow.dn.changes")),
+            allow_san=bool(config.listener_value(listener, "ssl.allow.san.changes")),
+        )
+    except (ValueError, AuthenticationFailed):
+        raise StartupError(f"The new certificate of listener {listener} cannot be read.") from None
+    if refusal is not None:
+        raise StartupError(f"The new certificate of listener {listener} is another's: {refusal}.")
 
 
 def _require_pem(prefix: str, kind: str, location: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.doors.credentials import Credentials
 from ottla.broker.doors.jwks import Jwks
@@ -21,6 +21,10 @@ from ottla.security.plain import PlainClient, PlainServer
 from ottla.security.sasl import MECHANISMS, OAUTHBEARER, PLAIN, MakeClient, MakeServer
 from ottla.security.sasl_session import SaslSession
 from ottla.security.scram import NUMBERS, ScramClient, ScramServer, new_nonce
+
+if TYPE_CHECKING:
+    from ottla.broker.doors.token_source import TokenSource
+    from ottla.broker.services import Services
 
 _SECRET_BITS = 256
 
@@ -106,11 +110,11 @@ def _token_rules(config: NodeConfig, listener: str) -> TokenRules:
 
 
 def login_of(config: NodeConfig, listener: str, mechanism: str, secrets: Random) -> MakeClient:
-    """How this node logs in at others on `listener`. Raises `StartupError`."""
+    """How this node logs in at others on `listener`, by name and password. Raises `StartupError`."""
     if mechanism != PLAIN and mechanism not in NUMBERS:
         raise StartupError(
-            f"Nodes log in at each other on listener {listener} with {mechanism}, which they cannot: use PLAIN, "
-            f"SCRAM-SHA-256 or SCRAM-SHA-512."
+            f"Nodes log in at each other on listener {listener} with {mechanism}, which they cannot: use one of "
+            f"{', '.join(MECHANISMS)}."
         )
     module = login_module(config, listener, mechanism)
     user, password = module.options.get("username", ""), module.options.get("password", "")
@@ -127,6 +131,15 @@ def login_of(config: NodeConfig, listener: str, mechanism: str, secrets: Random)
         return ScramClient(mechanism, user, password, nonce=new_nonce(secrets), extensions=extensions, keys=keys)
 
     return make
+
+
+def token_source_of(config: NodeConfig, listener: str, services: Services) -> TokenSource:
+    """The same, by OAUTHBEARER, whose login configuration may be missing where keys say it all. Raises
+    `StartupError`."""
+    from ottla.broker.doors.token_source import TokenSource
+
+    is_there = jaas_key(listener, OAUTHBEARER) in config.properties
+    return TokenSource(config, listener, login_module(config, listener, OAUTHBEARER) if is_there else None, services)
 
 
 def jaas_key(listener: str, mechanism: str) -> str:

@@ -6,6 +6,7 @@ what is for others:
 
     presenting  what clients are told: one broker, which leads every partition and coordinates every group
     routing     which node each part of a request is for, and how the answers become one; without I/O
+    speaking    for whom a connection to another node speaks: rights and quotas are the client's
     lanes       one client's connections to the nodes, each its own, so that the order of requests is kept
     fetching    fetches that wait at several leaders, of which the first that has something ends the wait
     dispatcher  drives them

@@ -61,8 +61,8 @@ class NodeView:
 class _Client:
     """What the gateway keeps of one connection."""
 
-    def __init__(self, services: Services, client_id: str) -> None:
-        self.lanes = Lanes(services, client_id)
+    def __init__(self, services: Services, connection: ClientConnection, client_id: str) -> None:
+        self.lanes = Lanes(services, connection, client_id)
         self.fetches = Fetches()
 
 
@@ -152,7 +152,7 @@ class GatewayDispatcher(Dispatcher):
         meters.bytes.value += len(frame)
         client = self._clients.get(connection)
         if client is None:
-            client = self._clients[connection] = _Client(self._services, head.client_id or "")
+            client = self._clients[connection] = _Client(self._services, connection, head.client_id or "")
 
         def ask(node: int, part: Message) -> asyncio.Future[Message]:
             is_ours = partial(self._is_ours, route, part)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.gateway.speaking import introduction
 from ottla.broker.lines import address_of
 from ottla.client.network_peer import NetworkPeers
 from ottla.client.peer import Peer, PeerLost
@@ -17,6 +18,7 @@ from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 
 if TYPE_CHECKING:
+    from ottla.broker.connection import ClientConnection
     from ottla.broker.services import Services
 
 TIMEOUT_MS = 60_000
@@ -27,12 +29,18 @@ REBALANCE_MS_MAX = 1_800_000
 
 
 class Lanes:
-    def __init__(self, services: Services, client_id: str) -> None:
+    def __init__(self, services: Services, connection: ClientConnection, client_id: str) -> None:
         peers = services.peers
         self._services = services
-        # Known by the client's own name, so that its quotas count, and the nodes' logs tell of it.
+        # Known by the client's own names, so that its rights and its quotas count, and the nodes' logs tell of it.
         self._peers = NetworkPeers(
-            peers.network, peers.timers, client_id, login=peers.login, offload=peers.offload, pause_ms=peers.pause_ms
+            peers.network,
+            peers.timers,
+            client_id,
+            login=peers.login,
+            offload=peers.offload,
+            pause_ms=peers.pause_ms,
+            introduction=introduction(services.config, connection),
         )
         self._by_node: dict[int, tuple[tuple[str, int], Peer]] = {}
         self._closed = False

@@ -23,6 +23,7 @@ TABLE = (
     "schema",
     "txn",
     "user",
+    "quota",
     "profile",
     "snapshot",
     "log",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import acls
+from ottla.cli.output import plural
 from ottla.cli.session import Session, command, confirm, group
 
 app = group("Who may do what: access control entries.")
@@ -100,7 +101,7 @@ def remove_acls(
     with session.client() as client:
         found = acls.list_acls(client, wanted)
         if found:
-            confirm(f"This removes {len(found)} entries.", yes=yes)
+            confirm(f"This removes {plural(len(found), 'entry', 'entries')}.", yes=yes)
             found = acls.delete_acls(client, wanted)
     session.out.rows([_row(each) for each in found], _COLUMNS, empty="There are no such entries.")
 

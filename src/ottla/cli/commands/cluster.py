@@ -167,7 +167,7 @@ def reassign(
         if cancel:
             ongoing = [each for each in reassignment.list_moves(client) if each.topic in names]
             reassignment.cancel_moves(client, [TopicPartition(each.topic, each.partition) for each in ongoing])
-            session.out.item({"cancelled": len(ongoing)}, f"{len(ongoing)} moves called off")
+            session.out.item({"cancelled": len(ongoing)}, f"{plural(len(ongoing), 'move')} called off")
             return
         moves = _plan(client, names, brokers, replicas)
         rows = [
@@ -240,7 +240,7 @@ def _watch(session: Session, client: BlockingClient, wanted: set[tuple[str, int]
                 break
             progress = reassignment.progress_of(client, left)
             copied, total = sum(each.copied_bytes for each in progress), sum(each.total_bytes for each in progress)
-            bar.update(task, description=f"{len(left)} partitions", completed=copied, total=max(total, 1))
+            bar.update(task, description=plural(len(left), "partition"), completed=copied, total=max(total, 1))
             time.sleep(_LOOK_AGAIN_S)
     session.out.item({"done": True}, "done")
 

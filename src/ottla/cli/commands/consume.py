@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ottla.cli import complete
 from ottla.cli.formats import Record, parse_format, record_json, unescape
 from ottla.cli.librdkafka import librdkafka_config, sentence
 from ottla.cli.schemas import RegistryUrl, asking_registry, registry_of
@@ -41,7 +42,9 @@ _POLL_S = 0.5
 )
 def consume(
     session: Session,
-    topics: Annotated[list[str], typer.Argument(help="The topics.", show_default=False)],
+    topics: Annotated[
+        list[str], typer.Argument(help="The topics.", show_default=False, autocompletion=complete.topics)
+    ],
     offset: Annotated[
         str,
         typer.Option("--offset", "-o", metavar="WHERE", help="beginning, end, N, -N (so many before the end), @TIME"),
@@ -55,7 +58,10 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", help="Print keys too, with this after them.")
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", "-G", help="Read as a member of this group.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-G", help="Read as a member of this group.", autocompletion=complete.groups),
+    ] = None,
     grep: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose key or value matches.")] = None,
     uncommitted: Annotated[bool, typer.Option("--uncommitted", help="Records of open transactions too.")] = False,
     schema_registry: RegistryUrl = None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import groups, seeking
+from ottla.cli import complete
 from ottla.cli.output import plural
 from ottla.cli.session import Session, command, group, parse_partitions
 from ottla.errors import StartupError
@@ -18,7 +19,7 @@ from ottla.model import TopicPartition
 
 app = group("Consumer groups: see how far behind they are, move them, delete them.")
 
-Name = Annotated[str, typer.Argument(help="The group.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The group.", show_default=False, autocompletion=complete.groups)]
 
 
 @command(app, "list", examples=["ottla group list", "ottla group list --lag"])
@@ -159,7 +160,8 @@ def seek_group(
     clamped = [each for each in plan.moves if each.asked != each.after]
     if clamped:
         session.out.note(
-            f"{len(clamped)} of these were asked to go where the log has nothing; its nearest end is used."
+            f"{len(clamped)} of these {'was' if len(clamped) == 1 else 'were'} asked to go where the log has nothing; "
+            "its nearest end is used."
         )
     if dry_run:
         session.out.note("Nothing was changed; leave --dry-run out to do it.")
@@ -168,7 +170,7 @@ def seek_group(
 @command(app, "delete", examples=["ottla group delete old-a old-b", "ottla group delete billing --topic orders"])
 def delete_groups(
     session: Session,
-    names: Annotated[list[str], typer.Argument(help="The groups.", show_default=False)],
+    names: Annotated[list[str], typer.Argument(help="The groups.", show_default=False, autocompletion=complete.groups)],
     topic: Annotated[str | None, typer.Option(help="Forget only the positions in this topic.")] = None,
 ) -> None:
     """Delete groups without members, with their positions; or their positions in one topic."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.output import Output, cell
+from ottla.cli.output import Output, cell, plural
 from ottla.cli.session import group
 from ottla.cli.times import show_moment
 from ottla.errors import Malformed, StartupError
@@ -98,9 +98,10 @@ def _dump_segment(out: Output, path: Path, records: bool) -> bool:
         }
         flags = "".join(f" {name}" for name in ("transactional", "control") if row[name])
         text = (
-            f"at {position}: offsets {header.base_offset} to {header.last_offset}, {header.record_count} records, "
-            f"{header.size} bytes, epoch {header.leader_epoch}, {row['compression']}, "
-            f"{show_moment(header.max_timestamp)}, producer {header.producer_id}/{header.producer_epoch} from "
+            f"at {position}: offsets {header.base_offset} to {header.last_offset}, "
+            f"{plural(header.record_count, 'record')}, {header.size} bytes, epoch {header.leader_epoch}, "
+            f"{row['compression']}, {show_moment(header.max_timestamp)}, "
+            f"producer {header.producer_id}/{header.producer_epoch} from "
             f"sequence {header.base_sequence}{flags}, crc {header.crc:08x}{'' if valid else ' WRONG'}"
         )
         out.item(row, text)

@@ -15,9 +15,10 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 
 import typer
 
+from ottla.cli import complete
 from ottla.cli.librdkafka import librdkafka_config, sentence
 from ottla.cli.output import plural
-from ottla.cli.schemas import RegistryUrl, find_schema, registry_of
+from ottla.cli.schemas import RegistryUrl, find_schema, registry_of, split_message
 from ottla.cli.session import Session, command, single
 from ottla.errors import StartupError
 
@@ -61,12 +62,13 @@ class Shape(NamedTuple):
         "ottla produce orders -k ann -H source=web -z zstd < order.json",
         "ottla consume orders --json -e | ottla produce copy --from-json",
         "ottla produce payments --schema-registry http://localhost:8081 --value-schema latest payments.jsonl",
+        "ottla produce payments --schema-registry http://localhost:8081 --value-schema @shop.proto:Payment p.jsonl",
     ],
     no_args_is_help=True,
 )
 def produce(
     session: Session,
-    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False, autocompletion=complete.topics)],
     files: Annotated[list[Path] | None, typer.Argument(help="A record a line; standard input if none.")] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", help="What stands between key and value; \\t is a tab.")
@@ -87,9 +89,13 @@ def produce(
     ] = False,
     schema_registry: RegistryUrl = None,
     value_schema: Annotated[
-        str | None, typer.Option(metavar="latest|ID|@FILE", help="Values are JSON to be encoded with this.")
+        str | None,
+        typer.Option(
+            metavar="latest|ID|@FILE[:MESSAGE]",
+            help="Values are JSON to be encoded with this. Of Protobuf, MESSAGE is the first if not given.",
+        ),
     ] = None,
-    key_schema: Annotated[str | None, typer.Option(metavar="latest|ID|@FILE", help="So are keys.")] = None,
+    key_schema: Annotated[str | None, typer.Option(metavar="latest|ID|@FILE[:MESSAGE]", help="So are keys.")] = None,
 ) -> None:
     """Write records to a topic: a line a record, from standard input or from files."""
     from ottla.cli.formats import unescape
@@ -233,7 +239,8 @@ def _encoder(session: Session, url: str | None, subject: str, wanted: str | None
     registry = registry_of(session, url)
     if registry is None:
         raise typer.BadParameter("A schema needs a registry: give --schema-registry URL.")
-    return Encoder(find_schema(registry, subject, wanted)).encode
+    schema, message = split_message(wanted)
+    return Encoder(find_schema(registry, subject, schema), message).encode
 
 
 def _header(text: str) -> tuple[str, bytes | None]:

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import profiles
+from ottla.cli import complete, profiles
 from ottla.cli.output import Output
 from ottla.cli.session import group, pairs
 
 app = group("Clusters that are known by a name, with their credentials.")
 
-Name = Annotated[str, typer.Argument(help="The profile.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The profile.", show_default=False, autocompletion=complete.profiles)]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a line.")]
 
 

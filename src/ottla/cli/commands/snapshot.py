@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ottla.admin import topics
+from ottla.cli.output import plural
 from ottla.cli.session import Session, command, group, open_session, pairs
 from ottla.cli.snapshot_file import SnapshotFile, Sums, restore, save
 from ottla.cli.times import now_ms, show_moment
@@ -115,7 +116,7 @@ def fork_snapshot(
             node.terminate()
             node.wait()
             raise
-    print(f"ready: {bootstrap} with {sums.records} records of {sums.topics} topics", flush=True)
+    print(f"ready: {bootstrap} with {plural(sums.records, 'record')} of {plural(sums.topics, 'topic')}", flush=True)
     raise typer.Exit(node.wait())
 
 
@@ -123,12 +124,13 @@ def _tell(session: Session, file: Path, sums: Sums, done: str) -> None:
     item = {"file": str(file), "topics": sums.topics, "partitions": sums.partitions, "records": sums.records}
     session.out.item(
         {**item, "groups": sums.groups, "shifted": sums.shifted},
-        f"{sums.records} records of {sums.topics} topics and the positions of {sums.groups} groups {done} {file}",
+        f"{plural(sums.records, 'record')} of {plural(sums.topics, 'topic')} and the positions of "
+        f"{plural(sums.groups, 'group')} {done} {file}",
     )
     if sums.shifted:
         session.out.note(
-            f"{sums.shifted} partitions had holes between their records (compaction, transactions): offsets behind a "
-            "hole are smaller now, and groups' positions with them."
+            f"{plural(sums.shifted, 'partition')} had holes between their records (compaction, transactions): offsets "
+            "behind a hole are smaller now, and groups' positions with them."
         )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import configs, topics
+from ottla.cli import complete
 from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, pairs, parse_partitions
 from ottla.errors import StartupError
@@ -15,8 +16,11 @@ from ottla.model import TopicPartition
 
 app = group("Topics: make them, look at them, change and delete them.")
 
-Name = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The topic.", show_default=False, autocompletion=complete.topics)]
 Names = Annotated[list[str], typer.Argument(help="The topics.", show_default=False)]
+KnownNames = Annotated[
+    list[str], typer.Argument(help="The topics.", show_default=False, autocompletion=complete.topics)
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="One of the topic's configs.")
 ]
@@ -182,7 +186,7 @@ def alter_topic(
 
 
 @command(app, "delete", examples=["ottla topic delete orders", "ottla topic delete old-a old-b --yes"])
-def delete_topics(session: Session, names: Names, yes: Yes = False) -> None:
+def delete_topics(session: Session, names: KnownNames, yes: Yes = False) -> None:
     """Delete topics with all of their records."""
     confirm(f"This deletes {', '.join(names)} with all records, for good.", yes=yes)
     with session.client() as client:
@@ -198,7 +202,7 @@ def add_partitions(
     """Give a topic more partitions. Keys are spread anew: what came to one partition may go to another from now on."""
     with session.client() as client:
         topics.add_partitions(client, name, count)
-    session.out.item({"name": name, "partitions": count}, f"topic {name} has {count} partitions")
+    session.out.item({"name": name, "partitions": count}, f"topic {name} has {plural(count, 'partition')}")
 
 
 @command(
@@ -212,7 +216,9 @@ def add_partitions(
 )
 def trim_topic(
     session: Session,
-    which: Annotated[list[str], typer.Argument(metavar="TOPIC[:PARTITION,…]", help="What to trim.")],
+    which: Annotated[
+        list[str], typer.Argument(metavar="TOPIC[:PARTITION,…]", help="What to trim.", autocompletion=complete.topics)
+    ],
     before: Annotated[str, typer.Option("--before", help="An offset, `end`, or a time as in @2026-01-31 or @-7d.")],
     yes: Yes = False,
 ) -> None:

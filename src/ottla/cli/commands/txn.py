@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from ottla.admin import topics, transactions
+from ottla.cli import complete
+from ottla.cli.output import plural
 from ottla.cli.session import Session, command, confirm, group
 from ottla.cli.times import now_ms, parse_duration, show_moment
 from ottla.errors import StartupError
@@ -14,6 +16,7 @@ from ottla.model import TopicPartition
 
 app = group("Transactions: look at them, find those that hang, end them.")
 
+Id = Annotated[str, typer.Argument(show_default=False, autocompletion=complete.transactional_ids)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -39,7 +42,7 @@ def list_transactions(
 
 
 @command(app, "describe", examples=["ottla txn describe payments-1"])
-def describe(session: Session, transactional_id: Annotated[str, typer.Argument(show_default=False)]) -> None:
+def describe(session: Session, transactional_id: Id) -> None:
     """Show one transactional id: its producer, and what its transaction has written to."""
     with session.client() as client:
         found = transactions.describe_transaction(client, transactional_id)
@@ -78,7 +81,7 @@ def hanging(
         ]
         found = transactions.find_hanging(client, partitions, now_ms=now_ms(), silent_ms=parse_duration(silent))
         if abort and found:
-            confirm(f"This aborts {len(found)} transactions.", yes=yes)
+            confirm(f"This aborts {plural(len(found), 'transaction')}.", yes=yes)
             for each in found:
                 transactions.abort_hanging(client, each)
     rows = [
@@ -97,9 +100,7 @@ def hanging(
 
 
 @command(app, "abort", examples=["ottla txn abort payments-1"])
-def abort(
-    session: Session, transactional_id: Annotated[str, typer.Argument(show_default=False)], yes: Yes = False
-) -> None:
+def abort(session: Session, transactional_id: Id, yes: Yes = False) -> None:
     """End a transaction by taking over its id: its producer is turned away from then on."""
     confirm(f"This aborts what {transactional_id} has open, and fences its producer.", yes=yes)
     with session.client() as client:

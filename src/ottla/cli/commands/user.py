@@ -13,13 +13,14 @@ from typing import Annotated
 import typer
 
 from ottla.admin import users
+from ottla.cli import complete
 from ottla.cli.session import Session, command, group
 from ottla.errors import StartupError
 from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
 
 app = group("SCRAM's users of a running cluster.")
 
-Name = Annotated[str, typer.Argument(help="The user.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The user.", show_default=False, autocompletion=complete.users)]
 Mechanism = Annotated[str, typer.Option(help=" or ".join(users.MECHANISMS))]
 
 
@@ -55,6 +56,8 @@ def list_users(session: Session) -> None:
     """Show who can log in, and how."""
     with session.client() as client:
         found = users.list_users(client)
+    if not found:
+        session.out.note("There are no users; make one with `ottla user set NAME`.")
     for user in found:
         known = [f"{each.mechanism} ({each.iterations} iterations)" for each in user.credentials]
         item = {

@@ -141,9 +141,11 @@ const ottla = (() => {
 
   const actions = { theme: nextTheme, help };
   addEventListener("click", (event) => {
-    const button = event.target.closest?.("button[data-action], button[data-copy]");
+    const button = event.target.closest?.("button[data-action], button[data-copy], button[data-event]");
     if (!button) return;
-    if (button.dataset.copy !== undefined) {
+    if (button.dataset.event !== undefined) {
+      emitEvent(button.dataset.event, button.dataset.row);
+    } else if (button.dataset.copy !== undefined) {
       copy(document.getElementById(button.dataset.copy)?.textContent ?? "");
     } else {
       actions[button.dataset.action]?.();

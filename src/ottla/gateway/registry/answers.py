@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from ottla.gateway.http import Refusal
 from ottla.gateway.registry import refusals
 from ottla.gateway.registry.operations import (
     LATEST,
@@ -186,7 +187,7 @@ def compatible(
     try:
         new = canonical(state, subject, request, normalize=normalize)
         messages = troubles(state, subject, request.kind, new, others)
-    except refusals.Refusal as error:
+    except Refusal as error:
         if not verbose:
             raise
         messages = [error.message]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ottla.gateway.http import Refusal
 from ottla.gateway.registry import refusals, stored
 from ottla.gateway.registry.state import Mode, RegistryState, guid_of
 from ottla.gateway.registry.stored import Entry, Reference, StoredSchema
@@ -325,7 +326,7 @@ def set_mode(state: RegistryState, subject: str | None, wanted: object, *, force
         raise refusals.invalid_mode()
     mode = Mode(wanted.upper())
     if mode in (Mode.FORWARD, Mode.READONLY_OVERRIDE) and subject is not None:
-        raise refusals.Refusal(42204, f"{mode.capitalize()} mode only supported on global level")
+        raise Refusal(42204, f"{mode.capitalize()} mode only supported on global level")
     entries: list[Entry] = []
     if mode is Mode.IMPORT and state.mode_in_scope(subject) is not Mode.IMPORT and not force:
         entries = _cleared(state, subject)

@@ -5,20 +5,7 @@ Clients match the codes, and some the messages, so both are Confluent's.
 
 from __future__ import annotations
 
-
-class Refusal(Exception):
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-    @property
-    def status(self) -> int:
-        return self.code if self.code < 1000 else self.code // 100
-
-
-def not_found() -> Refusal:
-    return Refusal(404, "HTTP 404 Not Found")
+from ottla.gateway.http import Refusal
 
 
 def subject_not_found(subject: str | None) -> Refusal:

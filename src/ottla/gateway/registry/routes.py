@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qs, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
+from ottla.gateway.http import Query, Refusal, not_found
 from ottla.gateway.registry import answers, operations, refusals
 from ottla.gateway.registry.answers import Deleted, Page, Raw
 from ottla.gateway.registry.operations import LATEST, Operation, SchemaRequest
@@ -23,7 +24,6 @@ from ottla.gateway.registry.subjects import CONTEXT_WILDCARD, check, context_of,
 from ottla.schemas.kinds import SchemaType
 
 INT_MAX = (1 << 31) - 1
-QUERY_FIELDS_MAX = 100
 LEVELS_MAX = 50
 """Of objects and lists in a body; the schema itself is a text in it."""
 
@@ -47,33 +47,7 @@ class Change:
 Target = Ask | Change
 
 
-class Query:
-    """What stands behind the question mark; of names that come twice, the last counts."""
-
-    def __init__(self, text: str) -> None:
-        try:
-            self._values = parse_qs(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="strict")
-        except ValueError:
-            raise refusals.Refusal(400, "The query cannot be read.") from None
-
-    def text(self, name: str, default: str = "") -> str:
-        return self._values.get(name, [default])[-1]
-
-    def texts(self, name: str) -> list[str]:
-        return self._values.get(name, [])
-
-    def flag(self, name: str) -> bool:
-        return self.text(name).lower() == "true"
-
-    def number(self, name: str, default: int) -> int:
-        text = self.text(name)
-        if not text:
-            return default
-        digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
-            raise refusals.not_found()
-        return int(text)
-
+class RegistryQuery(Query):
     @property
     def page(self) -> Page:
         return Page(max(0, self.number("offset", 0)), self.number("limit", -1))
@@ -88,7 +62,7 @@ class Request:
     """One request: the parts of its path that the route leaves open, its query and its body."""
 
     parts: tuple[str, ...]
-    query: Query
+    query: RegistryQuery
     body: bytes
 
     @property
@@ -118,14 +92,14 @@ class Request:
     def id(self) -> int:
         text = self.parts[0]
         if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > INT_MAX:
-            raise refusals.not_found()
+            raise not_found()
         return int(text)
 
     def object(self) -> dict[str, Any]:
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError):
-            raise refusals.Refusal(400, "The body is no JSON.") from None
+            raise Refusal(400, "The body is no JSON.") from None
         if not isinstance(value, dict):
             raise refusals.unreadable("The body is no object.")
         if not _is_plain(value):
@@ -422,12 +396,12 @@ def resolve(method: str, path: str, query: str, body: bytes) -> Target:
     parts = tuple(path.strip("/").split("/")) if path.strip("/") else ()
     pattern = next((each for each in _PATTERNS if _fits(each, parts)), None)
     if pattern is None:
-        raise refusals.not_found()
+        raise not_found()
     methods = _PATTERNS[pattern]
     if method not in methods:
-        raise refusals.Refusal(405, "HTTP 405 Method Not Allowed")
+        raise Refusal(405, "HTTP 405 Method Not Allowed")
     open_parts = tuple(_decode(part) for p, part in zip(pattern, parts, strict=True) if p == "*")
-    return methods[method](Request(parts=open_parts, query=Query(query), body=body))
+    return methods[method](Request(parts=open_parts, query=RegistryQuery(query), body=body))
 
 
 def _fits(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
@@ -438,4 +412,4 @@ def _decode(part: str) -> str:
     try:
         return unquote_to_bytes(part).decode()
     except UnicodeDecodeError:
-        raise refusals.not_found() from None
+        raise not_found() from None

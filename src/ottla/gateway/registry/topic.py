@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from ottla.client.blocking import BlockingClient, CoordinatorKind
 from ottla.client.peer import PeerLost
+from ottla.client.reading import seen_records
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
-from ottla.gateway.committed import committed
 from ottla.gateway.registry.stored import Entry
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Uuid
 from ottla.records.builder import BatchBuilder
@@ -153,7 +153,7 @@ class SchemaReader:
 
 def committed_records(data: PartitionData, offset: int) -> tuple[list[LogRecord], int]:
     """The records from `offset` on that no transaction took back, and the offset behind all that was looked at."""
-    records, next_offset = committed(data, offset)
+    records, next_offset = seen_records(data, offset)
     return [LogRecord(each.offset, each.timestamp, each.key, each.value) for each in records], next_offset
 
 

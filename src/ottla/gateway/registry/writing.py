@@ -20,9 +20,9 @@ from typing import Any, Protocol, TypeVar
 
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError, Malformed
+from ottla.gateway.http import Refusal
 from ottla.gateway.registry import refusals
 from ottla.gateway.registry.operations import Operation, Outcome
-from ottla.gateway.registry.refusals import Refusal
 from ottla.gateway.registry.routes import Ask, Target
 from ottla.gateway.registry.state import RegistryState
 from ottla.gateway.registry.stored import Entry

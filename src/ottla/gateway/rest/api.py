@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
-from ottla.gateway.registry.refusals import Refusal, not_found
-from ottla.gateway.registry.routes import Query
+from ottla.gateway.http import Query, Refusal, not_found
 from ottla.gateway.rest import openapi
 from ottla.gateway.rest.cluster import EARLIEST, LATEST, Lane, Place
 from ottla.gateway.rest.paths import match
@@ -252,9 +251,16 @@ class RestApi:
         async with self._free:
             lane = self._idle.pop() if self._idle else Lane(self._settings)
             try:
-                return await self._offload.run(lambda: work(lane))
-            finally:
+                result = await self._offload.run(lambda: work(lane))
+            except (KafkaError, Refusal):
                 self._idle.append(lane)
+                raise
+            except BaseException:
+                # Nobody knows what is left on its connections.
+                await self._offload.run(lane.close)
+                raise
+            self._idle.append(lane)
+            return result
 
 
 class Start(NamedTuple):

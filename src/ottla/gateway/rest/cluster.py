@@ -12,15 +12,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from ottla.admin.asking import ask_each
 from ottla.client.blocking import BlockingClient, TopicInfo
+from ottla.client.reading import seen_records
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
-from ottla.gateway.committed import committed
 from ottla.gateway.rest.records import NewRecord
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records.builder import BatchBuilder
 from ottla.records.partitioner import partition_of_key
 from ottla.records.records import Record
+from ottla.wire.message import Message
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
 
 EARLIEST, LATEST = -2, -1
@@ -134,24 +136,21 @@ class Lane:
             by_leader.setdefault(client.leader_of(topic, partition), []).append(
                 FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
             )
-        asked = [
-            client.start(
-                leader,
-                FetchRequest(
-                    max_wait_ms=wait_ms,
-                    min_bytes=1,
-                    max_bytes=bytes_max,
-                    isolation_level=_READ_COMMITTED,
-                    topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=wanted)],
-                ),
-                FetchResponse,
-                timeout_ms=client.settings.request_timeout_ms + wait_ms,
+        requests: dict[int, Message] = {
+            leader: FetchRequest(
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=bytes_max,
+                isolation_level=_READ_COMMITTED,
+                topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=wanted)],
             )
             for leader, wanted in by_leader.items()
-        ]
-        answers = [client.finish(each) for each in asked]
+        }
+        timeout_ms = client.settings.request_timeout_ms + wait_ms
         found: dict[int, Found] = {}
-        for answer in answers:
+        for answer in ask_each(client, requests, FetchResponse, timeout_ms=timeout_ms).values():
+            if isinstance(answer, KafkaError):
+                raise answer
             _raise(answer.error_code)
             for data in answer.responses[0].partitions if answer.responses else ():
                 found[data.partition_index] = _found(data, positions[data.partition_index])
@@ -261,7 +260,7 @@ def _portions(records: Sequence[NewRecord], indexes: Sequence[int]) -> list[list
 
 def _found(data: PartitionData, offset: int) -> Found:
     _raise(data.error_code)
-    return Found(*committed(data, offset))
+    return Found(*seen_records(data, offset))
 
 
 def _raise(code: int) -> None:

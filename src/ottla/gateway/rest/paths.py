@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
-from ottla.gateway.registry.refusals import not_found
+from ottla.gateway.http import not_found
 
 T = TypeVar("T")
 

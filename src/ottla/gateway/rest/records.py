@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ottla.gateway.registry.refusals import Refusal
+from ottla.gateway.http import Refusal
 from ottla.records.records import Record
 
 RECORDS_MAX = 10_000

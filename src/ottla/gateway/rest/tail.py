@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.gateway.registry.refusals import Refusal
+from ottla.gateway.http import Refusal
 from ottla.gateway.rest.cluster import Found, Lane
 from ottla.gateway.rest.records import Shape, show_record
 from ottla.runtime.seams import Offload

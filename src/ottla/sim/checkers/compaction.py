@@ -1,9 +1,10 @@
-"""E9 to E13: what compaction may take out of a log, and what it must leave.
+"""E9 to E14: what compaction may take out of a log, and what it must leave.
 
 Of every compacted partition the records are kept as they were committed, by which nodes have no part in it. Whenever a
 replica's segments were replaced, and when it was started again, what is gone must be allowed to be gone: a later value
 of its key is committed, its transaction was aborted, or it is a tombstone whose horizon has passed. What is still there
-is what was written, at its offset, and a marker stays as long as anything of its transaction does.
+is what was written, at its offset, and a marker stays as long as anything of its transaction does, and as long as a
+tombstone would. What was known of producers can be told from what is left.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ottla.log.log import Log
 from ottla.model import TopicPartition
 from ottla.records import iterate, read_end_txn_marker, read_header
 from ottla.sim.checkers.mirror import Batch
+from ottla.sim.checkers.producer_tables import check_compacted
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine
 
@@ -110,8 +112,13 @@ class CompactionChecker:
         where = f"{place} on {machine.name}"
         held, had = _records(after), _records(before)
         self._check_gone(machine, partition, where, had, held, log.log_end_offset)
-        self._check_horizons(machine, log, where, had, held)
         self.check_held(machine, place, after, log.high_watermark)
+        had_markers, markers = _markers(before), _markers(after)
+        self._check_markers(machine, where, had_markers, markers, log.log_end_offset)
+        tombstones = {offset: horizon_ms for offset, (record, horizon_ms) in held.items() if record.value is None}
+        had_horizons = {offset: each.horizon_ms for offset, each in had.items()} | had_markers
+        self._check_horizons(machine, log, where, had_horizons, tombstones | markers)
+        check_compacted(where, log, before, after)
 
     def on_recovered(
         self, machine: Machine, place: TopicPartition, log: Log, before: list[Batch], after: list[Batch]
@@ -121,6 +128,7 @@ class CompactionChecker:
         where = f"{place} on {machine.name} after its restart"
         self._check_gone(machine, partition, where, _records(before), _records(after), log.log_end_offset)
         self.check_held(machine, place, after, log.high_watermark)
+        self._check_markers(machine, where, _markers(before), _markers(after), log.log_end_offset)
 
     def check_held(self, machine: Machine, place: TopicPartition, batches: list[Batch], end: int) -> None:
         """E10 and E13 of what one replica has before `end`: its high watermark, or more if it is to lead."""
@@ -169,18 +177,25 @@ class CompactionChecker:
                     "E11", f"{where} lost the tombstone {record} at {offset} before its time ({horizon_ms}, {now_ms})"
                 )
 
-    def _check_horizons(
-        self, machine: Machine, log: Log, where: str, had: dict[int, _Held], held: dict[int, _Held]
+    def _check_markers(
+        self, machine: Machine, where: str, had: dict[int, int | None], held: dict[int, int | None], end: int
     ) -> None:
-        """E11: the first pass that could remove a tombstone gives it as long as is promised."""
+        """E11, of markers."""
+        for offset, horizon_ms in had.items():
+            is_gone = offset not in held and offset < end
+            if is_gone and (horizon_ms is None or horizon_ms > machine.clock.highest_wall_ms):
+                raise Violation("E11", f"{where} lost the marker at {offset} before its time ({horizon_ms})")
+
+    def _check_horizons(
+        self, machine: Machine, log: Log, where: str, had: dict[int, int | None], held: dict[int, int | None]
+    ) -> None:
+        """E11: the first pass that could remove a tombstone, or a marker, gives it as long as is promised."""
         if machine.clock.steps:
             return  # By whose time?
         least_ms = machine.clock.wall_ms() - PASS_MAX_MS + log.config.delete_retention_ms
-        for offset, (record, horizon_ms) in held.items():
-            before = had.get(offset)
-            is_new = before is None or before.horizon_ms is None
-            if horizon_ms is not None and is_new and record.value is None and horizon_ms < least_ms:
-                raise Violation("E11", f"{where} lets the tombstone {record} at {offset} go at {horizon_ms}")
+        for offset, horizon_ms in held.items():
+            if horizon_ms is not None and had.get(offset) is None and horizon_ms < least_ms:
+                raise Violation("E11", f"{where} lets the tombstone or marker at {offset} go at {horizon_ms}")
 
 
 def _records(batches: Iterable[Batch]) -> dict[int, _Held]:
@@ -195,6 +210,16 @@ def _records(batches: Iterable[Batch]) -> dict[int, _Held]:
         with memoryview(content) as everything, everything[batch.position : batch.position + batch.size] as data:
             for record in iterate(data):
                 found[record.offset] = _Held(Original(_bytes(record.key), _bytes(record.value)), horizon_ms)
+    return found
+
+
+def _markers(batches: Iterable[Batch]) -> dict[int, int | None]:
+    """Every marker's offset, and when it may go, if that is known."""
+    found: dict[int, int | None] = {}
+    for batch in batches:
+        header = read_header(batch.file.content, batch.position)
+        if header.is_control and header.record_count:
+            found[header.base_offset] = header.base_timestamp if header.has_delete_horizon else None
     return found
 
 

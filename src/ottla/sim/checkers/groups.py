@@ -1,61 +1,39 @@
 """Section C: groups and their offsets, by what is committed in `__consumer_offsets` and by what clients were told.
 
-Two shadows are fed with the committed batches of each partition. One is a replay by the coordinator's own code into a
-shard that nobody serves: whoever serves the partition must know the same, at every step, since that is what the next
-coordinator would know (C8). The other keeps offsets, by rules of its own: what is in force, what open transactions have
-staged, and which commits have ever taken effect.
+Each partition has a shadow, which is fed with its committed batches (`group_shadow`), and keeps both a replay by the
+coordinator's own code and an account of offsets by rules of its own: what is in force, what open transactions have
+staged, and which commits have ever taken effect. Whoever serves the partition must know the same, at every step, since
+that is what the next coordinator would know (`served_groups`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from ottla.coordinator.classic.group import ClassicGroup
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.member import Member
-from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.offsets.codec import decode_key, decode_value
-from ottla.coordinator.offsets.table import value_of
 from ottla.coordinator.stored import GROUP_KINDS, EncodedRecord, StoredRecord
 from ottla.model import GROUP_TOPIC, TopicPartition, Uuid
 from ottla.records import iterate, read_end_txn_marker, read_header
 from ottla.sim import view
+from ottla.sim.checkers.beliefs import BeliefChecker
+from ottla.sim.checkers.generations import GenerationChecker
+from ottla.sim.checkers.group_shadow import GroupShadow, InForce, Place
 from ottla.sim.checkers.group_work import check_processed
 from ottla.sim.checkers.looks import LookChecker
 from ottla.sim.checkers.mirror import Batch
+from ottla.sim.checkers.served_groups import check_served
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine
+from ottla.sim.group_clients import committer_of
 from ottla.sim.history import Commit, History, Outcome
 from ottla.wire.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
 from ottla.wire.messages.consumer_group_current_member_assignment_value import (
     ConsumerGroupCurrentMemberAssignmentValue,
 )
+from ottla.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
 from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 from ottla.wire.messages.group_metadata_value import GroupMetadataValue
-
-if TYPE_CHECKING:
-    from ottla.config.node import NodeConfig
-
-Place = tuple[str, str, int]
-"""Group, topic, partition."""
-
-
-class InForce(NamedTuple):
-    record_offset: int
-    offset: int
-    name: str
-
-
-class GroupShadow:
-    """One partition of `__consumer_offsets`, as its committed batches have it."""
-
-    def __init__(self, config: NodeConfig) -> None:
-        self.shard = GroupShard.empty(lambda: config)
-        self.shard.timeline.loading = True
-        self.offsets: dict[Place, InForce] = {}
-        self.staged: dict[int, dict[Place, InForce]] = {}
-        """By producer id."""
-        self.end = 0
 
 
 class GroupChecker:
@@ -71,7 +49,6 @@ class GroupChecker:
         """(group, partition) → when."""
         self._told: dict[tuple[str, str, int], set[frozenset[int]]] = {}
         """(group, member, epoch) → what it has had in that epoch."""
-        self._generations: dict[str, int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
         self._moved: dict[int, set[str]] = {}
         """The partitions in which something was committed in this step, and the groups that it concerns."""
@@ -85,6 +62,8 @@ class GroupChecker:
         self.replaced = 0
         """Static members whose place a later life of theirs took."""
         self.looks = LookChecker(cluster, history, self.shadows)
+        self.beliefs = BeliefChecker(history, self.shadows)
+        self.generations = GenerationChecker(history)
 
     # What became committed.
 
@@ -99,6 +78,7 @@ class GroupChecker:
         header = read_header(content, batch.position)
         shadow.end = header.next_offset
         producer_id = header.producer_id if header.is_transactional else -1
+        written_by = (place.partition, batch.epoch)
         with memoryview(content) as everything, everything[batch.position : batch.position + batch.size] as data:
             for record in iterate(data):
                 shadow.shard.timeline.offset = record.offset
@@ -111,34 +91,33 @@ class GroupChecker:
                 key, value = bytes(record.key or b""), None if record.value is None else bytes(record.value)
                 decoded = GROUP_KINDS.decode(key, value)
                 if isinstance(decoded, EncodedRecord):
-                    self._on_offset(shadow, record.offset, decoded, producer_id)
+                    self._on_offset(shadow, record.offset, decoded, producer_id, written_by)
                 elif isinstance(decoded, StoredRecord):
                     touched.add(self._on_group(decoded))
                 if decoded is not None:
                     shadow.shard.replay(decoded, producer_id, header.producer_epoch)
 
-    def _on_offset(self, shadow: GroupShadow, record_offset: int, record: EncodedRecord, producer_id: int) -> None:
+    def _on_offset(
+        self,
+        shadow: GroupShadow,
+        record_offset: int,
+        record: EncodedRecord,
+        producer_id: int,
+        written_by: tuple[int, int],
+    ) -> None:
+        """`written_by`: which partition, and in which leader epoch."""
         place = decode_key(record.key)
         if record.value is None:
             self._on_tombstone(shadow, place)
+            self.generations.check_expired(*written_by, place[0], record_offset)
             return
         committed = decode_value(record.value)
         entry = InForce(record_offset, committed.offset, committed.metadata)
+        _check_committer(shadow, place, entry)
         if producer_id < 0:
-            self._check_committer(shadow, place, entry)
             self._put(shadow, place, entry)
         else:
             shadow.staged.setdefault(producer_id, {})[place] = entry
-
-    def _check_committer(self, shadow: GroupShadow, place: Place, entry: InForce) -> None:
-        """C7 and C13: who commits is a member, by what is in the log before. Names of commits begin with their
-        members'."""
-        group = shadow.shard.group(place[0])
-        if not isinstance(group, ClassicGroup | ConsumerGroup) or group.is_empty():
-            return
-        member_id = entry.name.rpartition(":")[0]
-        if member_id not in group.members:
-            raise Violation("C7", f"{place}: {entry.name} committed {entry.offset}, and {member_id} is no member")
 
     def _on_tombstone(self, shadow: GroupShadow, place: Place) -> None:
         """C12: nothing expires that an open transaction has staged, or that a member is subscribed to."""
@@ -180,28 +159,25 @@ class GroupChecker:
             assert isinstance(key, ConsumerGroupCurrentMemberAssignmentKey)
             partitions = frozenset(partition for topic in value.assigned_partitions for partition in topic.partitions)
             self._note(key.group_id, key.member_id, value.member_epoch, partitions)
+        if isinstance(key, ConsumerGroupMetadataKey) and value is None:
+            # Nobody was left; a group of that name counts from the beginning again.
+            self._epochs = {who: epoch for who, epoch in self._epochs.items() if who[0] != key.group_id}
         if not isinstance(key, GroupMetadataKey):
             group_id = getattr(key, "group_id", "")
             assert isinstance(group_id, str)
             return group_id
+        assert value is None or isinstance(value, GroupMetadataValue)
+        shares = self.generations.on_record(key.group, value)
         if value is None:
-            self._generations.pop(key.group, None)
             return key.group
-        assert isinstance(value, GroupMetadataValue)
-        if value.generation < self._generations.get(key.group, -1):
-            raise Violation(
-                "C6", f"{key.group} is in generation {value.generation}, after {self._generations[key.group]}"
-            )
-        self._generations[key.group] = value.generation
         owners: dict[int, str] = {}
         self._check_static(key.group, [(member.group_instance_id, member.member_id) for member in value.members])
-        for member in value.members:
-            partitions = _assigned(member.assignment)
-            self._note(key.group, member.member_id, value.generation, partitions)
+        for member_id, partitions in shares.items():
+            self._note(key.group, member_id, value.generation, partitions)
             for partition in partitions:
-                owner = owners.setdefault(partition, member.member_id)
-                if owner != member.member_id:
-                    raise Violation("C1", f"{key.group}: {owner} and {member.member_id} both have {partition}")
+                owner = owners.setdefault(partition, member_id)
+                if owner != member_id:
+                    raise Violation("C1", f"{key.group}: {owner} and {member_id} both have {partition}")
         return key.group
 
     def _check_static(self, group_id: str, members: list[tuple[str | None, str]]) -> None:
@@ -222,6 +198,13 @@ class GroupChecker:
 
     # After a step.
 
+    def watch(self, machine: Machine) -> None:
+        """The machine has done something. What it serves from now on is as its log has it, before it changes."""
+        for partition in self.generations.watch(machine):
+            shadow = self.shadows.get(partition)
+            if shadow is not None:
+                check_served(machine, partition, shadow)
+
     def after_step(self) -> None:
         moved, self._moved = self._moved, {}
         for partition, touched in moved.items():
@@ -231,7 +214,8 @@ class GroupChecker:
                 if group is not None:
                     self._check_group(group)
             for machine in self._cluster.brokers:
-                self._check_served(machine, partition, shadow)
+                check_served(machine, partition, shadow)
+        self.beliefs.after_step(moved=bool(moved))
 
     def _check_group(self, group: ConsumerGroup) -> None:
         """C1 to C5 and C13, of a group of KIP-848."""
@@ -286,36 +270,6 @@ class GroupChecker:
             for topic, held in member.assigned.items():
                 if not set(held) <= set(target.get(topic, ())) or member.revoking:
                     raise Violation("C3", f"{group.group_id}: {member} is in the epoch of its target {target}")
-
-    def _check_served(self, machine: Machine, partition: int, shadow: GroupShadow) -> None:
-        """C8: what a coordinator tells is what a replay of its log gives."""
-        hosted = view.hosted(machine, TopicPartition(GROUP_TOPIC, partition))
-        shard = view.group_shard(machine, partition)
-        if shard is None or hosted is None or hosted.leader is None or hosted.log.high_watermark != shadow.end:
-            return
-        table, expected = shard.offsets.state.table, shadow.offsets
-        for place, entry in expected.items():
-            kept = table.committed(*place)
-            served = None if kept is None else decode_value(value_of(kept))
-            if served is None or (served.offset, served.metadata) != (entry.offset, entry.name):
-                raise Violation("C8", f"{machine.name} has {place} as {served}, and its log as {entry}")
-        groups = {place[0] for place in expected}
-        for group_id in groups:
-            for topic, partitions in table.committed_topics(group_id).items():
-                for index in partitions:
-                    if (group_id, topic, index) not in expected:
-                        raise Violation("C8", f"{machine.name} has an offset for {(group_id, topic, index)}")
-        for group in shadow.shard.consumer.groups():
-            served_group = shard.consumer._groups.committed(group.group_id)
-            if served_group is None:
-                raise Violation("C8", f"{machine.name} does not know {group.group_id}")
-            members = dict(served_group.members.committed_items())
-            if members != dict(group.members.items()) or served_group.committed_epochs[:3] != group.epochs[:3]:
-                raise Violation(
-                    "C8",
-                    f"{machine.name} has {group.group_id} as {served_group.committed_epochs} {members}, and its log as "
-                    f"{group.epochs} {dict(group.members.items())}",
-                )
 
     # What clients were told.
 
@@ -379,9 +333,34 @@ class GroupChecker:
         check_processed(self._history, self.expired)
 
 
-def _assigned(data: bytes) -> frozenset[int]:
-    from ottla.coordinator.consumer.embedded import read_assignment
+def _check_committer(shadow: GroupShadow, place: Place, entry: InForce) -> None:
+    """C7 and C13: who commits, be it in a transaction, is a member, in its epoch or generation, by what is in the log
+    before; where nobody is a member it is nobody's commit. By KIP-848 an older epoch will do for what the member has
+    had since then (KIP-1251)."""
+    member_id, epoch = committer_of(entry.name)
+    group = shadow.shard.group(place[0])
+    if not isinstance(group, ClassicGroup | ConsumerGroup) or group.is_empty():
+        right = epoch < 0
+    elif isinstance(group, ClassicGroup):
+        right = member_id in group.members and epoch == group.generation
+    else:
+        member = group.members.get(member_id)
+        right = member is not None and _may_commit(member, epoch, place[2])
+    if not right:
+        raise Violation(
+            "C7", f"{place}: {entry.name} committed {entry.offset}, and by the log before the group is {_told(group)}"
+        )
 
-    if not data:
-        return frozenset()
-    return frozenset(partition for topic in read_assignment(data).assigned_partitions for partition in topic.partitions)
+
+def _may_commit(member: Member, epoch: int, partition: int) -> bool:
+    held = (*member.assigned.values(), *member.revoking.values())
+    since = next((epochs[partition] for epochs in held if partition in epochs), None)
+    return epoch == member.epoch or (since is not None and since <= epoch < member.epoch)
+
+
+def _told(group: object) -> str:
+    if isinstance(group, ClassicGroup):
+        return f"in generation {group.generation} with {list(group.members)}"
+    if isinstance(group, ConsumerGroup):
+        return str({member.member_id: (member.epoch, member.assigned) for member in group.members.values()})
+    return "nobody's"

@@ -14,13 +14,16 @@ from ottla.sim.checkers.violation import Violation
 
 
 class Ledger:
-    __slots__ = ("by_base", "cleaned_to", "end", "lineage", "name", "order", "start", "writers")
+    __slots__ = ("by_base", "cleaned_to", "end", "lineage", "name", "order", "start", "starts", "writers")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.by_base: dict[int, Batch] = {}
         self.order: list[Batch] = []
         self.start = 0
+        """Everything before it was rightly deleted by somebody."""
+        self.starts = {0}
+        """Where a log may begin: where somebody asked for it, or a segment did."""
         self.end = 0
         """The true high watermark: nothing at or after it was ever committed."""
         self.cleaned_to = 0

@@ -17,7 +17,7 @@ from ottla.sim.cluster import Cluster
 from ottla.sim.history import History, Look
 
 if TYPE_CHECKING:
-    from ottla.sim.checkers.groups import GroupShadow, InForce
+    from ottla.sim.checkers.group_shadow import GroupShadow, InForce
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.metadata.images import MetadataImage, PartitionImage
-from ottla.model import TopicPartition
+from ottla.model import TopicPartition, Uuid
 from ottla.sim import view
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine
@@ -25,7 +25,7 @@ class MetadataChecker:
         self.elections = 0
         self.shrinks = 0
         self.growths = 0
-        self.moved: list[tuple[TopicPartition, PartitionImage | None, PartitionImage]] = []
+        self.moved: list[tuple[TopicPartition, Uuid, PartitionImage | None, PartitionImage]] = []
         """Partitions that may have changed in the last look: what they were and what they are."""
 
     def after_step(self, machine: Machine) -> bool:
@@ -60,7 +60,7 @@ class MetadataChecker:
                     place = TopicPartition(topic.name, index)
                     self._check(place, partition, known_partition, image)
                     self._partitions[bytes(topic.topic_id), index] = partition
-                    self.moved.append((place, known_partition, partition))
+                    self.moved.append((place, topic.topic_id, known_partition, partition))
 
     def _check(
         self, place: TopicPartition, partition: PartitionImage, before: PartitionImage | None, image: MetadataImage

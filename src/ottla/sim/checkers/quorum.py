@@ -66,6 +66,8 @@ class QuorumChecker:
         """Of the newest leader that has committed anything."""
         """The highest that any leader had."""
         self._voter_sets: dict[int, tuple[int, ...]] = {}
+        self.damaged: dict[int, None] = {}
+        """Machines whose metadata log is not what they wrote."""
         self.elections = 0
         self.snapshot_loads = 0
         self.voter_changes = 0
@@ -103,6 +105,12 @@ class QuorumChecker:
         if machine.volume.renames != seen.renames:
             seen.renames = machine.volume.renames
             self._check_stored(machine, seen)
+
+    def check_sound(self, machine: Machine) -> None:
+        """E16, of the metadata: a node whose log is damaged has told others that it keeps what is gone, and does not
+        serve."""
+        if machine.id in self.damaged:
+            raise Violation("E16", f"{machine.name} serves, though its metadata log is damaged")
 
     def _on_role(self, machine: Machine, seen: _Seen, raft: RaftMachine) -> None:
         if raft.epoch < seen.epoch:
@@ -235,6 +243,7 @@ class QuorumChecker:
     def forget(self, machine: Machine) -> None:
         """The disk was lost: what comes back is somebody else (B12)."""
         self._seen[machine.id] = _Seen()
+        self.damaged.pop(machine.id, None)
         self._ends.pop(machine.id, None)
         for key in [key for key in self._votes if key[0] == machine.id]:
             del self._votes[key]

@@ -10,20 +10,27 @@ from collections.abc import Callable
 
 from ottla.broker.hosted import HostedPartition
 from ottla.log.log import Log
-from ottla.metadata.images import PartitionImage
-from ottla.model import METADATA_TOPIC, TopicPartition
+from ottla.metadata.images import MetadataImage
+from ottla.model import METADATA_TOPIC, TopicPartition, Uuid
+from ottla.partition import PartitionLeader
 from ottla.sim import view
 from ottla.sim.checkers.compaction import CompactionChecker
+from ottla.sim.checkers.in_sync import InSyncChecker
+from ottla.sim.checkers.kept import check_kept
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Batch, Mirror, durable_end
 from ottla.sim.checkers.storage import (
+    Damage,
     Remains,
     Watch,
     check_checksums,
     check_clean_close,
+    check_identity,
+    check_log_start,
     check_recovery,
     check_recovery_point,
     check_synced,
+    check_table,
     check_whole,
 )
 from ottla.sim.checkers.violation import Violation
@@ -36,6 +43,7 @@ class ReplicaChecker:
     def __init__(self, cluster: Cluster, compaction: CompactionChecker) -> None:
         self._cluster = cluster
         self._compaction = compaction
+        self.in_sync = InSyncChecker(cluster)
         self.ledgers: dict[tuple[str, int, bytes], Ledger] = {}
         self._watches: dict[Process, dict[Log, Watch]] = {}
         self._counts: dict[Process, int] = {}
@@ -45,9 +53,16 @@ class ReplicaChecker:
         self.truncations = 0
         self.unclean_restarts = 0
         self.leaderships = 0
-        self._damaged: dict[int, None] = {}
+        self.starts_moved = 0
+        self._asked: dict[TopicPartition, set[int]] = {}
+        """Where somebody has asked logs to begin."""
+        self._damaged: dict[int, Damage | None] = {}
         """Machines with damage on their disks: what is in their files is not held against them."""
         self._ever_damaged: dict[int, None] = {}
+        self._found: dict[tuple[int, TopicPartition], None] = {}
+        """Damage that its machine has noticed, and cut off."""
+        self._lost_something = False
+        """Has anybody less than before, since everybody was last asked?"""
 
     def committed_metadata(self) -> int:
         """Everything before it was committed in the metadata log."""
@@ -67,15 +82,17 @@ class ReplicaChecker:
             watches = self._watches[process] = {}
         for topic in services.replicas.by_name.values():
             for hosted in topic.partitions.values():
-                log = hosted.log
+                log, leader = hosted.log, hosted.leader
                 watch = watches.get(log)
                 if watch is None:
                     watch = self._begin(machine, process, hosted.log, hosted)
                     watches[log] = watch
+                if leader is not None and leader.pending is not watch.pending:
+                    self._look_at_proposal(watch, leader)
                 elif (
                     log.log_end_offset == watch.end
                     and log.high_watermark == watch.high_watermark
-                    and hosted.leader is watch.leader
+                    and leader is watch.leader
                     and log.log_start_offset == watch.start
                     and log.recovery_point == watch.recovery_point
                 ):
@@ -109,7 +126,10 @@ class ReplicaChecker:
         ledger = self.ledgers.get(key)
         if ledger is None:
             ledger = self.ledgers[key] = Ledger(str(place))
+            ledger.starts |= self._asked.get(place, set())
         where = f"{place} on {machine.name}"
+        if hosted is not None:
+            check_identity(machine.volume, log, hosted.topic_id, where)
         compacted = hosted is not None and self._compaction.concerns(log)
         damaged = machine.id in self._damaged
         mirror = Mirror(log, machine.volume, where, damaged=damaged, compacted=compacted)
@@ -118,10 +138,15 @@ class ReplicaChecker:
         ledger.cleaned_to = max(ledger.cleaned_to, watch.untouched)
         remains = self._remains.pop((machine.id, log.directory), None)
         if damaged:
+            damage = self._damaged[machine.id]
+            if damage is not None and damage.directory == log.directory and watch.end <= damage.offset:
+                self._found[machine.id, place] = None
+                self._cluster.trace.note(machine.name, f"has found that {place} is damaged at {damage.offset}")
             return watch
         check_checksums(watch)
         if remains is not None:
             check_recovery(machine, watch, remains, self._compaction)
+            check_table(machine, watch)
         return watch
 
     def _look(self, machine: Machine, watch: Watch) -> None:
@@ -129,6 +154,7 @@ class ReplicaChecker:
         end, high_watermark, start = log.log_end_offset, log.high_watermark, log.log_start_offset
         if not start <= high_watermark <= end:
             raise Violation("A11", f"{watch.where}: start {start}, high watermark {high_watermark}, end {end}")
+        begins_elsewhere = start != watch.start and watch.hosted is not None
         if log.last_stable_offset > high_watermark:
             raise Violation("A11", f"{watch.where}: last stable offset {log.last_stable_offset} > {high_watermark}")
         changed = mirror.update()
@@ -139,7 +165,10 @@ class ReplicaChecker:
                 raise Violation("B9", f"{watch.where} was cut at {changed}, below its high watermark")
             watch.noted = watch.committed = 0
             watch.end = end
-            self.check_candidates(watch.place, watch.ledger)
+            self.check_candidates(watch.place, log.topic_id, watch.ledger)
+            self._lost_something = True
+            if machine.id not in self._damaged:
+                check_table(machine, watch)
         elif mirror.cleaned is not None:
             watch.noted = watch.committed = 0
             watch.ledger.cleaned_to = max(watch.ledger.cleaned_to, watch.untouched)
@@ -161,6 +190,9 @@ class ReplicaChecker:
         if high_watermark != watch.high_watermark:
             watch.high_watermark = high_watermark
             self._commit(machine, watch)
+        if begins_elsewhere and machine.id not in self._damaged:
+            self.starts_moved += start > 0
+            check_log_start(watch, start)
         if log.recovery_point != watch.recovery_point:
             watch.recovery_point = log.recovery_point
             check_recovery_point(machine, watch)
@@ -176,6 +208,11 @@ class ReplicaChecker:
                     batch, watch.where, compacted=watch.compacted
                 ):
                     self.on_committed(watch.place, batch)
+
+    def _look_at_proposal(self, watch: Watch, leader: PartitionLeader) -> None:
+        watch.pending = leader.pending
+        if leader.pending is not None:
+            self.in_sync.on_proposal(watch.place, watch.log.topic_id, leader, leader.pending)
 
     def _note(self, watch: Watch) -> None:
         batches, ledger = watch.mirror.batches, watch.ledger
@@ -225,7 +262,7 @@ class ReplicaChecker:
             )
         if watch.log.config.flush_messages == 1 and machine.id not in self._damaged:
             check_synced(machine, watch, before)
-        self.check_candidates(watch.place, watch.ledger)
+        self.check_candidates(watch.place, watch.log.topic_id, watch.ledger)
 
     def _on_leadership(self, machine: Machine, watch: Watch) -> None:
         """A1, as a leader begins."""
@@ -235,86 +272,91 @@ class ReplicaChecker:
         epoch = hosted.leader.leader_epoch
         self.leaderships += 1
         ledger.lead(epoch, machine.id)
-        current = view.newest_image(self._cluster).partition(watch.place.topic, watch.place.partition)
+        current = view.newest_image(self._cluster).topics.partition(watch.log.topic_id, watch.place.partition)
         if current is None or current.leader != machine.id or current.leader_epoch != epoch:
             return  # It is old news already.
         self._cluster.trace.note(machine.name, f"leads {watch.place} in epoch {epoch} from {watch.end}")
         if current.leader_recovery_state:
             return  # Elected uncleanly, with everybody's consent.
+        if watch.log.cut_below_high_watermark:
+            raise Violation(
+                "E16",
+                f"{watch.where} leads in epoch {epoch}, ends at {watch.end}, and knows that it once had all up to "
+                f"{watch.log.missing_until}",
+            )
         if watch.end < ledger.end:
             raise Violation(
-                "A1",
+                "E16" if machine.id in self._damaged else "A1",
                 f"{watch.where} leads in epoch {epoch} with a log that ends at {watch.end}; {ledger.end} is committed",
             )
         if machine.id in self._damaged:
             return
+        check_table(machine, watch)
         if watch.compacted:
             self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
         missing = ledger.first_missing(watch.mirror.batches, max(watch.start, ledger.cleaned_to))
         if missing is not None:
             raise Violation("A1", f"{watch.where} leads in epoch {epoch} without {missing}, which is committed")
 
-    def check_candidates(self, place: TopicPartition, ledger: Ledger) -> None:
-        """A2: whoever may be elected has everything that is committed."""
-        partition = view.newest_image(self._cluster).partition(place.topic, place.partition)
+    def check_candidates(self, place: TopicPartition, topic_id: Uuid, ledger: Ledger) -> None:
+        """A2: whoever may be elected has everything that is committed, also one that is fenced yet."""
+        partition = view.newest_image(self._cluster).topics.partition(topic_id, place.partition)
         if partition is None or partition.leader_recovery_state:
             return
         for replica in (*partition.isr, *partition.elr):
             machine = self._cluster.machines.get(replica)
-            if machine is None or not view.is_member(machine):
+            if machine is None or not view.is_registered(machine):
                 continue
-            hosted = view.hosted(machine, place)
-            if hosted is None or hosted.offline:
+            log = view.log(machine, place)
+            if log is None or log.offline or log.topic_id != topic_id:
                 continue
-            if hosted.log.log_end_offset < ledger.end:
+            if log.log_end_offset < ledger.end:
                 raise Violation(
                     "A2",
                     f"{place} on {machine.name} may be elected (isr {partition.isr}, elr {partition.elr}), but "
-                    f"ends at {hosted.log.log_end_offset}, where {ledger.end} is committed",
+                    f"ends at {log.log_end_offset}, where {ledger.end} is committed",
                 )
 
-    def on_isr_changed(self, place: TopicPartition, before: PartitionImage, after: PartitionImage) -> None:
-        """A3, A18 and A19, as far as the leader that the metadata names can still be asked."""
-        machine = self._cluster.machines.get(after.leader)
-        hosted = None if machine is None else view.hosted(machine, place)
-        leader = None if hosted is None else hosted.leader
-        if leader is None or leader.leader_epoch != after.leader_epoch:
+    def check_kept(self, image: MetadataImage) -> None:
+        """A7, of every topic that the newest `image` knows, if anybody has lost anything."""
+        if not self._lost_something:
             return
-        if len(leader.isr) >= leader.effective_min_isr and not {*after.isr, *after.elr} <= leader.maximal_isr:
-            raise Violation(
-                "A3",
-                f"{place}: isr {after.isr} and elr {after.elr} may be elected, and the leader counts only "
-                f"{sorted(leader.maximal_isr)}",
-            )
-        if before.leader_epoch != after.leader_epoch:
-            return
-        image = view.newest_image(self._cluster)
-        for replica in after.isr:
-            follower = leader.followers.get(replica)
-            if replica in before.isr or follower is None:
+        self._lost_something = False
+        volumes = [machine.volume for machine in self._cluster.machines.values()]
+        for (name, index, topic_id), ledger in self.ledgers.items():
+            if image.topics.partition(Uuid(topic_id), index) is None or ledger.cleaned_to:
                 continue
-            registered = image.broker(replica)
-            if registered is None or follower.broker_epoch not in (-1, registered.epoch):
-                raise Violation(
-                    "A18",
-                    f"{place}: node {replica} joined the isr with the epoch {follower.broker_epoch}, and is registered "
-                    f"with {None if registered is None else registered.epoch}",
-                )
-            if follower.log_end < leader.start_offset:
-                raise Violation(
-                    "A19",
-                    f"{place}: node {replica} joined the isr at {follower.log_end}, and the epoch began at "
-                    f"{leader.start_offset}",
-                )
+            running = [
+                watch.mirror
+                for process, watches in self._watches.items()
+                if process.machine.id not in self._damaged
+                for watch in watches.values()
+                if watch.ledger is ledger and not watch.log.offline
+            ]
+            check_kept(TopicPartition(name, index), Uuid(topic_id), ledger, running, volumes)
+
+    def allow_start(self, place: TopicPartition, offset: int) -> None:
+        """Somebody asks for the deletion of everything before `offset`, of whatever topic has that name."""
+        self._asked.setdefault(place, set()).add(offset)
+        for (name, index, _), ledger in self.ledgers.items():
+            if (name, index) == place:
+                ledger.starts.add(offset)
+
+    def ledger_of(self, place: TopicPartition, topic_id: Uuid) -> Ledger | None:
+        return self.ledgers.get((place.topic, place.partition, bytes(topic_id)))
 
     # Storage.
 
     def on_death(self, machine: Machine, process: Process, *, power: bool) -> None:
         """The process is gone; its objects are as they were at that moment."""
         watches = self._watches.pop(process, None)
+        self._lost_something = self._lost_something or power
         if not machine.last_end_clean:
             self.unclean_restarts += 1
         for watch in (watches or {}).values():
+            if watch.hosted is not None and watch.hosted.leader is not None:
+                # What it asked for in its last moment may have left it.
+                self._look_at_proposal(watch, watch.hosted.leader)
             if not self._is_current(process, watch):
                 continue
             if watch.log.offline and not process.clean:
@@ -331,11 +373,15 @@ class ReplicaChecker:
         logs = process.node._logs
         return watch.log is logs.logs.get(watch.place) or watch.log is logs.metadata_log
 
-    def forgive(self, machine: Machine, *, damaged: bool) -> None:
+    def forgive(self, machine: Machine, *, damaged: bool, damage: Damage | None = None) -> None:
         """The disk was spoiled on purpose: recovery owes nothing, until the next death or, if it is `damaged`, until
-        it has been repaired."""
+        it has been repaired. `damage` says where, if it is in a partition's records."""
+        self._lost_something = True
+        for found in [found for found in self._found if found[0] == machine.id]:
+            del self._found[found]
         if damaged:
-            self._damaged[machine.id] = self._ever_damaged[machine.id] = None
+            self._damaged[machine.id] = damage
+            self._ever_damaged[machine.id] = None
         else:
             self._damaged.pop(machine.id, None)
         for key in [key for key in self._remains if key[0] == machine.id]:
@@ -345,6 +391,8 @@ class ReplicaChecker:
         """E1, as clients see it: damage at rest is served by the node that has it, and never spreads to another."""
         if node not in self._ever_damaged:
             raise Violation("E1", f"n{node} sent a batch of {place} with a wrong checksum, and its disk is sound")
+        if (node, place) in self._found:
+            raise Violation("E16", f"n{node} has found that {place} is damaged, and still serves what is")
 
     # At the end.
 
@@ -355,6 +403,6 @@ class ReplicaChecker:
             for watch in watches.values():
                 if not watch.log.offline and machine.id not in self._damaged and self._is_current(process, watch):
                     self._look(machine, watch)
-                    check_whole(watch)
+                    check_whole(machine, watch)
                     if watch.compacted:
                         self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.high_watermark)

@@ -5,16 +5,21 @@ Driven by `replicas`, which knows when a log has moved. Nothing here is asked of
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ottla.broker.hosted import HostedPartition
 from ottla.log import files
+from ottla.log.checkpoints import decode_partition_metadata
 from ottla.log.log import Log
-from ottla.model import NO_SEQUENCE, TopicPartition
-from ottla.records import crc_is_valid, read_header
+from ottla.model import TopicPartition, Uuid, uuid_to_text
+from ottla.records import crc_is_valid
 from ottla.sim.checkers.compaction import CompactionChecker
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.mirror import Mirror, durable_end
+from ottla.sim.checkers.producer_tables import check_producers
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Machine
+from ottla.sim.volume import FileNode, Volume
 
 
 class Watch:
@@ -31,6 +36,7 @@ class Watch:
         "log",
         "mirror",
         "noted",
+        "pending",
         "place",
         "recovery_point",
         "start",
@@ -57,6 +63,8 @@ class Watch:
         self.compacted = compacted
         self.end = self.start = self.high_watermark = self.recovery_point = -1
         self.leader: object = None
+        self.pending: object = None
+        """What it, as the leader, has last asked the controller for."""
         self.committed = 0
         """How many of the mirror's first batches were held against the ledger."""
         self.noted = 0
@@ -66,6 +74,15 @@ class Watch:
     def untouched(self) -> int:
         """From this offset on no compaction has changed anything."""
         return self.log._active.base_offset if self.compacted else 0
+
+
+class Damage(NamedTuple):
+    """What was spoiled on purpose."""
+
+    directory: str
+    """Of the log."""
+    offset: int
+    """The first that is not what it was."""
 
 
 class Remains:
@@ -80,6 +97,31 @@ class Remains:
         self.untouched = watch.untouched
         self.power = power
         self.durable = durable
+
+
+def check_identity(volume: Volume, log: Log, topic_id: Uuid, where: str) -> None:
+    """A27: what is hosted as a partition of a topic is that topic's, and not of another with the same name."""
+    if log.topic_id != topic_id:
+        raise Violation("A27", f"{where} is hosted as {uuid_to_text(topic_id)}, and is of {uuid_to_text(log.topic_id)}")
+    stored = volume.find(f"{log.directory}/{files.PARTITION_METADATA}")
+    known = decode_partition_metadata(bytes(stored.content)) if isinstance(stored, FileNode) else None
+    if known is not None and known != topic_id:
+        raise Violation(
+            "A27", f"{where} is hosted as {uuid_to_text(topic_id)}, and its disk says {uuid_to_text(known)}"
+        )
+
+
+def check_log_start(watch: Watch, start: int) -> None:
+    """E15: a log begins where somebody asked it to, or with a segment where the topic keeps only so much; and nothing
+    goes that is not committed."""
+    ledger, log = watch.ledger, watch.log
+    if start > ledger.end:
+        raise Violation("E15", f"{watch.where} begins at {start}, and only {ledger.end} is committed")
+    if start not in ledger.starts:
+        if log.config.retention_bytes < 0 or start not in log.segment_base_offsets:
+            raise Violation("E15", f"{watch.where} begins at {start}, and nobody has asked for that")
+        ledger.starts.add(start)
+    ledger.start = max(ledger.start, start)
 
 
 def check_synced(machine: Machine, watch: Watch, before: int) -> None:
@@ -147,18 +189,11 @@ def check_checksums(watch: Watch) -> None:
             raise Violation("E1", f"{watch.where}: {batch} does not have the checksum that it claims")
 
 
-def check_whole(watch: Watch) -> None:
-    """E1 and E7, of every batch."""
+def check_whole(machine: Machine, watch: Watch) -> None:
+    """E1, E7 and D2, of every batch."""
     check_checksums(watch)
     epochs: list[tuple[int, int]] = []
-    producers: dict[int, tuple[int, int]] = {}
     for batch in watch.mirror.batches:
-        if batch.producer_id >= 0:
-            header = read_header(batch.file.content, batch.position)
-            if not header.is_control:
-                producers[batch.producer_id] = (header.producer_epoch, header.last_sequence)
-            elif header.producer_epoch != producers.get(batch.producer_id, (-1, -1))[0]:
-                producers[batch.producer_id] = (header.producer_epoch, NO_SEQUENCE)
         if not epochs or batch.epoch > epochs[-1][0]:
             epochs.append((batch.epoch, batch.base))
     known = [(epoch, start) for epoch, start in watch.log.epochs.entries if start < watch.end]
@@ -170,12 +205,10 @@ def check_whole(watch: Watch) -> None:
         right = [epoch for epoch, _ in known] == [epoch for epoch, _ in epochs] and known[1:] == epochs[1:]
     if not right:
         raise Violation("E7", f"{watch.where}: the epochs are {epochs}, and the cache says {known}")
-    states = watch.log.producers.entries
-    for producer, expected in producers.items():
-        entry = states.get(producer)
-        if entry is not None and (entry.epoch, entry.last_sequence) != expected:
-            raise Violation(
-                "D2",
-                f"{watch.where}: producer {producer} wrote (epoch, sequence) {expected} last, and the table says "
-                f"{(entry.epoch, entry.last_sequence)}",
-            )
+    check_table(machine, watch)
+
+
+def check_table(machine: Machine, watch: Watch) -> None:
+    """D2 and D21, of a log of a topic."""
+    if watch.hosted is not None:
+        check_producers(machine, watch.where, watch.log, watch.mirror.batches, compacted=watch.compacted)

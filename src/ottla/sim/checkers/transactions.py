@@ -10,15 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.java_hash import partition_for
 from ottla.coordinator.stored import TRANSACTION_KINDS, StoredRecord
 from ottla.coordinator.transaction.states import TransactionState
-from ottla.coordinator.transaction.transaction import Transaction
+from ottla.coordinator.transaction.transaction import BUMPS_EPOCH, Transaction, is_exhausted
 from ottla.model import NO_PRODUCER_EPOCH, TRANSACTION_TOPIC, TopicPartition
-from ottla.records import BatchHeader, iterate, read_end_txn_marker, read_header
+from ottla.records import BatchHeader, iterate, read_header
 from ottla.sim import view
 from ottla.sim.checkers.mirror import Batch
+from ottla.sim.checkers.partition_shadow import PartitionShadow
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine
+from ottla.sim.epochs import epoch_max
 from ottla.sim.history import History, Outcome, Poll
 from ottla.wire.messages.transaction_log_key import TransactionLogKey
 from ottla.wire.messages.transaction_log_value import TransactionLogValue
@@ -28,8 +31,6 @@ if TYPE_CHECKING:
 
 COMPLETE_WITHIN_S = 5.0
 """Between a decision and its last marker, where everybody can be reached."""
-
-_SEQUENCE_MAX = (1 << 31) - 1
 
 _S = TransactionState
 _MOVES = {
@@ -41,106 +42,6 @@ _MOVES = {
     _S.COMPLETE_ABORT: {_S.EMPTY, _S.ONGOING, _S.PREPARE_ABORT},
 }
 """D15. Under version 2 a transaction that nothing was written to may be aborted, too."""
-
-
-class _Producer:
-    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "next_sequence")
-
-    def __init__(self) -> None:
-        self.epoch = -1
-        self.next_sequence: int | None = None
-        """None: any will do."""
-        self.first_offset: int | None = None
-        """Of its open transaction."""
-        self.coordinator_epoch = -1
-
-
-class _Aborted:
-    __slots__ = ("first_offset", "marker", "producer_id")
-
-    def __init__(self, producer_id: int, first_offset: int, marker: int) -> None:
-        self.producer_id = producer_id
-        self.first_offset = first_offset
-        self.marker = marker
-
-
-class PartitionShadow:
-    """The producers of one partition, as its committed batches have them."""
-
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
-        self.producers: dict[int, _Producer] = {}
-        self.aborted: list[_Aborted] = []
-        self.end = 0
-
-    @property
-    def open(self) -> dict[int, int]:
-        """Producer id → where its open transaction began."""
-        return {
-            producer_id: producer.first_offset
-            for producer_id, producer in self.producers.items()
-            if producer.first_offset is not None
-        }
-
-    @property
-    def last_stable_offset(self) -> int:
-        return min([self.end, *self.open.values()])
-
-    def take(self, header: BatchHeader, content: memoryview) -> bool | None:
-        """The next batch. For a marker: does it commit?"""
-        self.end = header.next_offset
-        if header.producer_id < 0:
-            return None
-        producer = self.producers.setdefault(header.producer_id, _Producer())
-        if header.producer_epoch < producer.epoch:
-            raise Violation(
-                "D8",
-                f"{self.place} at {header.base_offset}: producer {header.producer_id} has epoch "
-                f"{header.producer_epoch}, after {producer.epoch}",
-            )
-        if header.is_control:
-            return self._end_transaction(producer, header, content)
-        if header.producer_epoch > producer.epoch:
-            if producer.epoch >= 0:
-                producer.next_sequence = 0
-            producer.epoch = header.producer_epoch
-        if header.base_sequence >= 0:
-            if producer.next_sequence not in (None, header.base_sequence):
-                raise Violation(
-                    "D1",
-                    f"{self.place} at {header.base_offset}: producer {header.producer_id} wrote the sequence "
-                    f"{header.base_sequence} where {producer.next_sequence} was next",
-                )
-            last = header.last_sequence
-            producer.next_sequence = 0 if last == _SEQUENCE_MAX else last + 1
-        if header.is_transactional:
-            if producer.first_offset is None:
-                producer.first_offset = header.base_offset
-        elif producer.first_offset is not None:
-            raise Violation(
-                "D8",
-                f"{self.place} at {header.base_offset}: producer {header.producer_id} wrote outside of the transaction "
-                f"that it began at {producer.first_offset}",
-            )
-        return None
-
-    def _end_transaction(self, producer: _Producer, header: BatchHeader, content: memoryview) -> bool | None:
-        marker = next((found for found in map(read_end_txn_marker, iterate(content)) if found is not None), None)
-        if marker is None:
-            return None
-        if marker.coordinator_epoch < producer.coordinator_epoch:
-            raise Violation(
-                "D14",
-                f"{self.place} at {header.base_offset}: a marker of coordinator epoch {marker.coordinator_epoch} after "
-                f"one of {producer.coordinator_epoch}",
-            )
-        producer.coordinator_epoch = marker.coordinator_epoch
-        if header.producer_epoch > producer.epoch:
-            producer.epoch, producer.next_sequence = header.producer_epoch, 0
-        if producer.first_offset is not None and not marker.commit:
-            self.aborted.append(_Aborted(header.producer_id, producer.first_offset, header.base_offset))
-        producer.first_offset = None
-        return marker.commit
 
 
 class TransactionChecker:
@@ -162,7 +63,15 @@ class TransactionChecker:
         self._moved: dict[TopicPartition, None] = {}
         self._prepared: dict[str, float] = {}
         """Those that are decided and not complete, and since when."""
+        self._used_up: set[int] = set()
+        """Producer ids that have no epochs left."""
+        self._served: dict[tuple[int, int], object] = {}
+        """(machine, partition) → the shard that it serves."""
         self.markers = 0
+        self.rotations = 0
+        """How often a producer got another id, since the epochs of its own were used up."""
+        self.loads = 0
+        """How many shards of transactional ids came to be served."""
 
     # What became committed.
 
@@ -205,6 +114,10 @@ class TransactionChecker:
                 raise Violation(
                     "D17", f"{transactional_id} had epoch {before.producer_epoch}, and has {after.producer_epoch}"
                 )
+            if after.producer_id != before.producer_id:
+                self._on_rotation(transactional_id, before, after)
+            if after.state == _S.PREPARE_ABORT:
+                self._check_fenced(transactional_id, before, after)
         match after.state:
             case _S.ONGOING:
                 self._added.setdefault((after.producer_id, after.producer_epoch), set()).update(after.partitions)
@@ -215,7 +128,36 @@ class TransactionChecker:
                 assert before is not None
                 self._completed.append((transactional_id, before))
 
+    def _check_fenced(self, transactional_id: str, before: Transaction, after: Transaction) -> None:
+        """D19: an abort that its producer did not ask for has a higher epoch. (By version 2, every end has.)"""
+        identity = (before.producer_id, before.producer_epoch)
+        asked = identity in self._history.aborts or identity in self._kept.aborts
+        if after.producer_epoch == before.producer_epoch and not (asked and after.client_version < BUMPS_EPOCH):
+            raise Violation("D19", f"{transactional_id} was aborted in epoch {before.producer_epoch}, and not fenced")
+
+    def _on_rotation(self, transactional_id: str, before: Transaction, after: Transaction) -> None:
+        """D18: another producer id, from its first epoch on, when the old one's are used up, and then never again."""
+        self.rotations += 1
+        self._used_up.add(before.producer_id)
+        if not is_exhausted(before.producer_epoch) or after.producer_epoch != 0 or after.producer_id in self._used_up:
+            raise Violation(
+                "D18",
+                f"{transactional_id} was producer {before.producer_id} in epoch {before.producer_epoch}, and is "
+                f"{after.producer_id} in epoch {after.producer_epoch}; used up are {sorted(self._used_up)}",
+            )
+
     # After a step.
+
+    def watch(self, machine: Machine) -> None:
+        """The machine has done something. What it serves from now on is as its log has it, before it changes (C8)."""
+        for served in view.served_transactions(machine):
+            key = (machine.id, served.partition.index)
+            if self._served.get(key) is not served:
+                self._served[key] = served
+                self.loads += 1
+                shadow = self.shadows.get(served.partition.topic_partition)
+                if shadow is not None and served.partition.log.high_watermark == shadow.end:
+                    self._check_served(machine, served.partition)
 
     def after_step(self) -> None:
         for place, header in self._data:
@@ -257,6 +199,9 @@ class TransactionChecker:
             producer = None if shadow is None else shadow.producers.get(decided.producer_id)
             if producer is None or producer.epoch < decided.producer_epoch:
                 raise Violation("D16", f"{transactional_id} is complete, and {place} does not have its marker")
+            if decided.client_version < BUMPS_EPOCH and producer.first_offset is not None:
+                # The marker has the epoch of what it ends, and until now nobody could begin another.
+                raise Violation("D16", f"{transactional_id} is complete, and on {place} its transaction is still open")
         for shadow in self.shadows.values():
             producer = shadow.producers.get(decided.producer_id)
             if producer is not None and producer.first_offset is not None and producer.epoch < decided.producer_epoch:
@@ -279,6 +224,13 @@ class TransactionChecker:
                     f"{place} on {machine.name} has the last stable offset {hosted.log.last_stable_offset}, where the "
                     f"committed log says {shadow.last_stable_offset} (open: {shadow.open})",
                 )
+            for producer_id, first_offset in shadow.open.items():
+                if producer_id not in hosted.log.producers.entries:
+                    raise Violation(
+                        "D21",
+                        f"{place} on {machine.name} has forgotten producer {producer_id}, whose transaction is open "
+                        f"since {first_offset}",
+                    )
             if place.topic == TRANSACTION_TOPIC:
                 self._check_served(machine, hosted)
 
@@ -287,11 +239,17 @@ class TransactionChecker:
         shard = view.transaction_shard(machine, hosted.index)
         if shard is None:
             return
-        for transactional_id, served in shard.transactions.committed_items():
-            stored = self.transactions.get(transactional_id)
+        known = dict(shard.transactions.committed_items())
+        topic = view.newest_image(self._cluster).topic(TRANSACTION_TOPIC)
+        for transactional_id, stored in self.transactions.items():
+            is_here = topic is not None and partition_for(transactional_id, len(topic.partitions)) == hosted.index
+            if is_here and transactional_id not in known:
+                raise Violation("C8", f"{machine.name} does not know {transactional_id}, and its log has {stored}")
+        for transactional_id, served in known.items():
+            written = self.transactions.get(transactional_id)
             # Records do not carry the epoch before.
-            if stored != replace(served, last_producer_epoch=NO_PRODUCER_EPOCH):
-                raise Violation("C8", f"{machine.name} has {transactional_id} as {served}, and its log as {stored}")
+            if written != replace(served, last_producer_epoch=NO_PRODUCER_EPOCH):
+                raise Violation("C8", f"{machine.name} has {transactional_id} as {served}, and its log as {written}")
 
     # What clients were told.
 
@@ -359,13 +317,15 @@ class TransactionChecker:
                     raise Violation(name, f"{who} was committed, and {missing[0]!r} is not there")
 
     def _check_identities(self) -> None:
-        """D17 and D20: what is handed out rises, and is one's own."""
+        """D17, D18 and D20: what is handed out rises, never to the last epoch, and is one's own."""
         owners: dict[int, str] = {}
         by_id: dict[str, list[tuple[float, float, int, int]]] = {}
         for name, producer_id, producer_epoch, invoked, completed in (
             *self._history.identities,
             *self._kept.identities,
         ):
+            if producer_epoch >= epoch_max():
+                raise Violation("D18", f"{name} was given epoch {producer_epoch} of producer {producer_id}")
             owner = owners.setdefault(producer_id, name)
             if owner != name:
                 raise Violation("D20", f"producer id {producer_id} was given to {owner} and to {name}")

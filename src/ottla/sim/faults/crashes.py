@@ -5,10 +5,12 @@ from __future__ import annotations
 from random import Random
 
 from ottla.sim import view
+from ottla.sim.cluster import Machine
+from ottla.sim.faults import links
 from ottla.sim.faults.schedule import Faults, downtime
 
 
-def process_crash(faults: Faults, random: Random) -> bool:
+def process_crash(faults: Faults, random: Random) -> bool | None:
     machine = faults.any_up(random) if random.random() < 0.3 else faults.any_running(random)
     if machine is None or not faults.may_crash(machine):
         return False
@@ -22,11 +24,16 @@ def process_crash(faults: Faults, random: Random) -> bool:
         faults.restart_later(machine, downtime(random))
         return True
 
+    def strike_in_the_middle() -> bool:
+        struck = strike()
+        if struck:
+            faults.count("process crash")
+        return struck
+
     if random.random() < 0.3:
-        process.disk.crash_in(random.randrange(1, 30), strike)
-    else:
-        strike()
-    return True
+        process.disk.crash_in(random.randrange(1, 30), strike_in_the_middle)
+        return None
+    return strike()
 
 
 def power_loss(faults: Faults, random: Random) -> bool:
@@ -49,8 +56,9 @@ def blackout(faults: Faults, random: Random) -> bool:
     return True
 
 
-def torn_write(faults: Faults, random: Random) -> bool:
-    """The power goes in the middle of some change to the disk."""
+def torn_write(faults: Faults, random: Random) -> bool | None:
+    """The power goes in the middle of some change to the disk. Where all of it or nothing survives, nothing was torn,
+    and it was a power loss like any other."""
     machine = faults.any_running(random)
     if machine is None or not faults.may_lose_data(machine):
         return False
@@ -60,13 +68,15 @@ def torn_write(faults: Faults, random: Random) -> bool:
     def strike() -> bool:
         if machine.process is not process or not faults.may_lose_data(machine):
             return False
+        torn = machine.volume.torn
         machine.crash(power=True)
+        faults.count("torn write" if machine.volume.torn > torn else "power loss")
         faults.spoil(machine)
         faults.restart_later(machine, downtime(random))
         return True
 
     process.disk.crash_in(random.randrange(1, 12), strike)
-    return True
+    return None
 
 
 def pause(faults: Faults, random: Random) -> bool:
@@ -111,3 +121,51 @@ def _crash_a_leader(faults: Faults, random: Random) -> None:
         machine = random.choice(leaders)
         machine.crash()
         faults.restart_later(machine, random.uniform(0.05, 0.5))
+
+
+def silent_return(faults: Faults, random: Random) -> bool | None:
+    """A follower is lost to the controllers and not to its leader; it loses power, and is back with the controllers and
+    not with its leader. Whom the leader knows to have caught up is not who is registered (KIP-903)."""
+    found = [
+        (machine, leader)
+        for partition in view.newest_partitions(faults.cluster)
+        for machine in faults.cluster.brokers
+        if machine.id in partition.replicas and machine.id != partition.leader and machine.serving
+        for leader in faults.cluster.brokers
+        if leader.id == partition.leader and leader.serving
+    ]
+    fit = [
+        (machine, leader)
+        for machine, leader in found
+        if not machine.paused and not view.is_active_controller(machine) and not view.is_active_controller(leader)
+    ]
+    if not fit or faults.operator_busy or faults.leaving_in_silence:
+        return False
+    faults.leaving_in_silence = True
+    faults.spawn(_leave_and_return(faults, random, *random.choice(fit)))
+    return None
+
+
+async def _leave_and_return(faults: Faults, random: Random, machine: Machine, leader: Machine) -> None:
+    sleep = faults.simulation.admin.sleep
+    others = [each.name for each in faults.cluster.controllers if each not in (machine, leader)]
+    reconnect = links.cut_for(faults, [(machine.name, name) for name in others], 12.0)
+    for _ in range(40):
+        known = view.newest_image(faults.cluster).broker(machine.id)
+        if known is not None and known.fenced:
+            break
+        await sleep(0.25)
+    else:
+        known = None
+    # Its old self is forgotten, and its leader still hears it: now is the moment.
+    if known is not None and not faults.stopped and machine.running and faults.may_lose_data(machine):
+        heal = links.cut_for(faults, [(machine.name, leader.name)], random.uniform(1.0, 4.0))
+        machine.crash(power=True)
+        faults.spoil(machine)
+        faults.count("silent return")
+        faults.restart_later(machine, random.uniform(0.05, 0.4))
+        reconnect()
+        await sleep(4.0)
+        heal()
+    reconnect()
+    faults.leaving_in_silence = False

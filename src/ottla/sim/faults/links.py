@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from ottla.sim.faults.schedule import Faults
@@ -55,6 +56,24 @@ def cut(faults: Faults, random: Random, pairs: list[tuple[str, str]]) -> bool:
 
     faults.lasting(random.choice((random.uniform(0.2, 2.0), random.uniform(2.0, 10.0))), undo)
     return True
+
+
+def cut_for(faults: Faults, pairs: list[tuple[str, str]], seconds: float) -> Callable[[], None]:
+    """Both ways, for so long at most; what is returned mends it earlier."""
+    fabric = faults.fabric
+    both = [*pairs, *((b, a) for a, b in pairs)]
+    for source, target in both:
+        fabric.cut(source, target)
+    faults.cluster.trace.note("network", f"cut: {', '.join(f'{a}↔{b}' for a, b in pairs)}")
+
+    def mend() -> None:
+        if both:
+            faults.cluster.trace.note("network", f"healed: {', '.join(f'{a}↔{b}' for a, b in pairs)}")
+        while both:
+            fabric.heal(*both.pop())
+
+    faults.lasting(seconds, mend)
+    return mend
 
 
 def swizzle(faults: Faults, random: Random) -> bool:

@@ -28,8 +28,8 @@ class Kind:
     name: str
     section: int
     """Of the fault model."""
-    strike: Callable[[Faults, Random], bool]
-    """Do it; false if it could not be done just now."""
+    strike: Callable[[Faults, Random], bool | None]
+    """Do it; false if it could not be done just now, none if it is to come: then it is counted when it has."""
     nodes_min: int = 1
 
 
@@ -54,6 +54,8 @@ class Faults:
         """Held by whoever changes a config."""
         self.min_isr_lowered = False
         """Is `min.insync.replicas` lower than usual, or may it become so by a request that is still on its way?"""
+        self.leaving_in_silence = False
+        """Is a node on its way out, and back behind its leader's back?"""
         self.operator_busy = False
         """Is somebody changing the quorum or moving replicas? One such thing at a time."""
 
@@ -82,9 +84,15 @@ class Faults:
             return
         for _ in range(4):
             kind = self._random.choice(usable)
-            if kind.strike(self, self._random):
-                self.counts[kind.name] = self.counts.get(kind.name, 0) + 1
+            done = kind.strike(self, self._random)
+            if done:
+                self.count(kind.name)
+            if done is not False:
                 return
+
+    def count(self, name: str) -> None:
+        """A fault of this kind has happened."""
+        self.counts[name] = self.counts.get(name, 0) + 1
 
     def stop(self) -> None:
         """No more of it, and undo all that still lasts."""
@@ -157,14 +165,21 @@ class Faults:
             if self.scheduler.now > self.spoiled[other] and view.is_in_sync(self.cluster, self.cluster.machines[other]):
                 del self.spoiled[other]
 
-    def restart_later(self, machine: Machine, seconds: float) -> None:
+    def keep_down(self, machine: Machine) -> Callable[[], None]:
+        """No supervisor starts it when it stops; whoever called does, by what is returned."""
         self._due[machine.id] = self._due.get(machine.id, 0) + 1
+        waiting = [machine]
 
         def start() -> None:
-            self._due[machine.id] -= 1
-            machine.start()
+            if waiting:
+                waiting.clear()
+                self._due[machine.id] -= 1
+                machine.start()
 
-        self.lasting(seconds, start)
+        return start
+
+    def restart_later(self, machine: Machine, seconds: float) -> None:
+        self.lasting(seconds, self.keep_down(machine))
 
     def is_due(self, machine: Machine) -> bool:
         """Will it be started anyway?"""

@@ -1,0 +1,65 @@
+"""Bytes that no browser sends, to the console: no path leads out, nothing large is kept, and pages are served on."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+
+import pytest
+
+from tests.console.conftest import Stage
+from tests.raw_http import get, say, status
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def still_served(stage: Stage) -> Iterator[None]:
+    yield
+    connection = http.client.HTTPConnection(stage.url.removeprefix("http://"), timeout=60)
+    connection.request("GET", "/topics")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"/assets/../server.py",
+        b"/assets/..%2fserver.py",
+        b"/assets/%2e%2e/%2e%2e/__init__.py",
+        b"/assets//etc/passwd",
+        b"/_nicegui/../../../../etc/passwd",
+        b"/topics/orders/records/0/0/..%2f..%2fetc%2fpasswd",
+        b"/topics/orders/records/0/0/key%00",
+        b"/topics/..%2f..%2fetc/records.jsonl",
+        b"/topics/x%22%0d%0aX-Forged:%20y/records.jsonl",
+        b"/docs",
+        b"/openapi.json",
+    ],
+)
+def test_no_path_leads_out(stage: Stage, path: bytes) -> None:
+    answer = say(stage.url, get(path))
+    assert status(answer) in (400, 404), answer[:500]
+    assert b"root:" not in answer
+    assert b"from __future__" not in answer
+    assert b"X-Forged" not in answer.split(b"\r\n\r\n")[0]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("path", ["/", "/topics", "/acls", "/assets/console.js", "/topics/orders/records.jsonl"])
+def test_pages_take_nothing(stage: Stage, method: str, path: str) -> None:
+    connection = http.client.HTTPConnection(stage.url.removeprefix("http://"), timeout=60)
+    connection.request(method, path, b"x" * 1000)
+    assert connection.getresponse().status == 405
+    connection.close()
+
+
+def test_huge_bodies_are_not_kept(stage: Stage) -> None:
+    """To the way by which pages send what people do."""
+    head = (
+        b"POST /_nicegui_ws/socket.io/?EIO=4&transport=polling HTTP/1.1\r\nHost: localhost\r\n"
+        b"Connection: close\r\nContent-Length: 100000000\r\n\r\n"
+    )
+    answer = say(stage.url, head, *[b"x" * (1 << 20)] * 20)
+    assert status(answer) in (0, 400, 403, 404, 413), answer[:500]
