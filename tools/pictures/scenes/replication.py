@@ -81,7 +81,7 @@ def in_and_out_of_sync() -> str:
         plot.axes(zero=begin, unit="s")
         _log_ends(plot, recording, begin, end, leader.id)
         plot.moment(begin + 1.2, f"node {slow.id} stands still", row=1)
-        plot.moment(out, "it leaves the in-sync set", row=0)
+        plot.moment(out, "it leaves the set", row=0)
         plot.moment(begin + 6.0, "it goes on", row=1)
         plot.moment(back, "it is in sync again", row=0)
         draw.text(20, 358, "in sync", kind="bold")
@@ -114,7 +114,7 @@ def tails_are_cut() -> str:
         while shown.client.leaders[shown.place].node != shown.leader.id:
             shown.do(shown.client.refresh([shown.place.topic]))
         _send(shown, shown.producer(2), 2)
-        others = f"3. Node {shown.leader.id} leads, in a new epoch, and commits two others"
+        others = f"3. Node {shown.leader.id} leads a new epoch, and commits two"
         moments.append((shown.recording.moments[-1], others))
         shown.simulation.fabric.heal_all()
         shown.until(lambda: first.id in shown.recording.moments[-1].isr and _all_alike(shown.recording.moments[-1]))
