@@ -116,6 +116,29 @@ sink = to_table("{tmp_path}/lake/numbers")
     assert sorted(row.n for row in rows if row.colour == "new") == list(range(10, 15))
 
 
+def test_the_pipeline_of_the_readme_runs(
+    spark: SparkSession, node: NodeProcess, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    produce(node, topic, range(5))
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    (text,) = [block.partition("```")[0] for block in readme.split("```python\n") if block.startswith("# orders.py")]
+    assert sum(bool(line) for line in text.splitlines()) <= 10
+    places = {
+        "127.0.0.1:9092": node.bootstrap,
+        'subscribe="orders"': f'subscribe="{topic}"',
+        "lake/orders": f"{tmp_path}/lake",
+    }
+    for shown, here in places.items():
+        assert text.count(shown) == 1
+        text = text.replace(shown, here)
+    file = tmp_path / f"readme_{topic.replace('-', '_')}.py"
+    file.write_text(text)
+    assert run_once(load(file), tmp_path).rows == 5
+    rows = read_table(spark, tmp_path / "lake", "iceberg").collect()
+    assert sorted(row.item for row in rows) == list("01234")
+
+
 def test_a_pipeline_that_fails_says_why(spark: SparkSession, tmp_path: Path) -> None:
     def build(spark: SparkSession) -> DataFrame:
         return spark.range(1)
