@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -143,7 +144,12 @@ def _tls_cases(locks: Locks) -> list[Case]:
 
     def fetch(connections: int) -> Case:
         def measure(side: Side, topic: str) -> Sample:
-            options = {"topic": topic, "offsets": _offsets(), "connections": connections, "seconds": RUN_SECONDS}
+            options: dict[str, Any] = {
+                "topic": topic,
+                "offsets": _offsets(),
+                "connections": connections,
+                "seconds": RUN_SECONDS,
+            }
             port = _port(side, "SSL")
             return _sample(side, lambda: tls_load.run("fetch", port=port, authority=trusted, **options), 1e6)
 
@@ -157,7 +163,7 @@ def _tls_cases(locks: Locks) -> list[Case]:
 
     def produce(connections: int) -> Case:
         def measure(side: Side, topic: str) -> Sample:
-            options = {"topic": topic, "connections": connections, "seconds": RUN_SECONDS / 2, **shape}
+            options: dict[str, Any] = {"topic": topic, "connections": connections, "seconds": RUN_SECONDS / 2, **shape}
             port = _port(side, "SSL")
             return _sample(side, lambda: tls_load.run("produce", port=port, authority=trusted, **options), 1e6)
 
@@ -211,7 +217,7 @@ def _trusted(side: Side) -> str:
 
 
 def _log_in(side: Side, protocol: str, authority: str | None, *, seconds: float = RUN_SECONDS) -> Sample:
-    options = {"mechanism": "SCRAM-SHA-256", "user": USER, "password": PASSWORD}
+    options: dict[str, Any] = {"mechanism": "SCRAM-SHA-256", "user": USER, "password": PASSWORD}
     port = _port(side, protocol)
     return _sample(
         side,

@@ -171,7 +171,7 @@ def log_in(
             buffer = memoryview(bytearray(4096))
             sock.sendall(handshake)
             _receive(sock, buffer)
-            if buffer[4:6] != b"\0\0":
+            if bytes(buffer[4:6]) != b"\0\0":
                 raise LoadFailed(f"{mechanism} is not offered")
             answer: bytes | Derive | None = client.first()
             while answer is not None:
