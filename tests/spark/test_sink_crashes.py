@@ -143,9 +143,10 @@ def test_the_driver_dies_again_while_it_finishes_instead_of_aborting(query: Quer
 
 
 def test_every_named_step_of_a_task_and_a_driver_is_tried() -> None:
-    """A step that is added must be added here too."""
+    """A step of the sink that is added must be added here too."""
     source = Path(__file__).parents[2] / "src" / "ottla" / "spark"
-    text = "".join(path.read_text() for path in source.glob("*.py"))
+    # Queries that end in a file are no business of the sink (`test_sql.py`).
+    text = "".join(path.read_text() for path in source.glob("*.py") if path.name != "sql.py")
     tried = {*TASK, *OPENING, *BEFORE_DECISION, *AFTER_DECISION, *FINISHING, *UNDOING_UNDECIDED, *UNDOING_DECIDED}
     named = {line.split('reached("')[1].split('"')[0] for line in text.splitlines() if 'reached("' in line}
     assert named <= tried, named - tried
