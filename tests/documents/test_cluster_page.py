@@ -48,12 +48,11 @@ def nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
         properties.write_text(text)
         made.append(NodeProcess(node, properties, ("127.0.0.1", ports[2 * (node - 1)]), tmp_path / f"{node}.stderr"))
     yield made
-    for process in made:
-        if process.is_running:
-            process.send_signal(signal.SIGKILL)
-    for process in made:
-        if process.is_running:
-            process.wait()
+    running = [process for process in made if process.is_running]
+    for process in running:
+        process.send_signal(signal.SIGKILL)
+    for process in running:
+        process.wait()
 
 
 @pytest.mark.slow
