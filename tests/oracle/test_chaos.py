@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import chaos
 from tests.cluster.harness import running_cluster
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.long]
 
 
 def test_javas_clients_lose_and_repeat_nothing(tmp_path: Path) -> None:

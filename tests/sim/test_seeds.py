@@ -138,7 +138,7 @@ def test_trouble_goes_on_until_there_was_enough_of_it() -> None:
         90,
     ],
 )
-@pytest.mark.slow
+@pytest.mark.long
 def test_seeds_that_found_something_once(seed: int) -> None:
     result = run(seed)
     assert result.failure is None, result.failure

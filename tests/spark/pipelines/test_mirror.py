@@ -209,6 +209,7 @@ def test_groups_are_told_where_they_stand(node: Broker, other: NodeProcess, topi
     consumer.close()
 
 
+@pytest.mark.long
 def test_a_mirror_carries_records_whole_and_once_both_ways(
     spark: SparkSession, node: Broker, other: NodeProcess, topic: str, crash_plan: Path, tmp_path: Path
 ) -> None:
