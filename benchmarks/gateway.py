@@ -19,9 +19,7 @@ from tempfile import TemporaryDirectory
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.config.properties import format_properties, parse_properties
-from ottla.runtime.system import free_ports
-from tests.cluster.harness import Cluster
+from tests.cluster.harness import Cluster, give_gateway
 
 from .clients import librdkafka
 
@@ -37,18 +35,7 @@ def running() -> Iterator[tuple[str, str]]:
     """The addresses of three nodes, and that of the first one's gateway."""
     with TemporaryDirectory(prefix="ottla-gateway-") as directory:
         cluster = Cluster(Path(directory))
-        (port,) = free_ports("127.0.0.1", 1)
-        path = cluster.directory / "node-1.properties"
-        properties = parse_properties(path.read_text())
-        listeners = properties["listeners"]
-        properties |= {
-            "listeners": f"{listeners},GATE://127.0.0.1:{port}",
-            "advertised.listeners": f"{listeners.partition(',')[0]},GATE://127.0.0.1:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GATE:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "ottla.gateway.listeners": "GATE",
-        }
-        path.write_text(format_properties(properties))
+        port = give_gateway(cluster)
         try:
             cluster.start()
             yield cluster.bootstrap, f"127.0.0.1:{port}"

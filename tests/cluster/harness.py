@@ -19,8 +19,9 @@ from select import select
 from typing import TypeVar
 
 from ottla.cli.cluster import configure, make_plan, settle
+from ottla.config.properties import format_properties, parse_properties
 from ottla.errors import ErrorCode
-from ottla.runtime.system import system_runtime
+from ottla.runtime.system import free_ports, system_runtime
 from ottla.wire.message import Message
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
@@ -253,6 +254,27 @@ def eventually(ask: Callable[[], T | None], what: str, seconds: float = PATIENCE
             return answer
         assert time.monotonic() < deadline, f"{what} did not come about in {seconds} s"
         time.sleep(0.05)
+
+
+def give_gateway(
+    cluster: Cluster, *, public: int | None = None, protocol: str = "PLAINTEXT", more: Mapping[str, str] | None = None
+) -> int:
+    """The first node, which has not started yet, gets the gateway listener GATE: its port. Clients are told of
+    `public`, if that is another."""
+    (port,) = free_ports("127.0.0.1", 1)
+    path = cluster.directory / "node-1.properties"
+    properties = parse_properties(path.read_text())
+    listeners = properties["listeners"]
+    properties |= {
+        "listeners": f"{listeners},GATE://127.0.0.1:{port}",
+        "advertised.listeners": f"{listeners.partition(',')[0]},GATE://127.0.0.1:{public or port}",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GATE:{protocol}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "ottla.gateway.listeners": "GATE",
+        **(more or {}),
+    }
+    path.write_text(format_properties(properties))
+    return port
 
 
 @contextmanager

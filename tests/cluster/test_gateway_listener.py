@@ -16,11 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.broker.gateway.presenting import GATEWAY_ID
 from ottla.broker.gateway.routing import ROUTES
-from ottla.config.properties import format_properties, parse_properties
 from ottla.runtime.system import free_ports
 from ottla.wire.apis import API_VERSIONS, APIS
 from ottla.wire.frames import request_frame
-from tests.cluster.harness import Cluster
+from tests.cluster.harness import Cluster, give_gateway
 from tests.oracle.apache_kafka import KafkaTools
 from tests.wire_client import WireClient, last_version
 
@@ -69,18 +68,8 @@ def forwarded(port: int, to: int) -> Iterator[None]:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, str]]:
     """A cluster whose first node has a gateway, and the address at which its clients reach that."""
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
-    port, public = free_ports("127.0.0.1", 2)
-    path = cluster.directory / "node-1.properties"
-    properties = parse_properties(path.read_text())
-    listeners = properties["listeners"]
-    properties |= {
-        "listeners": f"{listeners},GATE://127.0.0.1:{port}",
-        "advertised.listeners": f"{listeners.partition(',')[0]},GATE://127.0.0.1:{public}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GATE:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "ottla.gateway.listeners": "GATE",
-    }
-    path.write_text(format_properties(properties))
+    (public,) = free_ports("127.0.0.1", 1)
+    port = give_gateway(cluster, public=public)
     with forwarded(public, port):
         try:
             cluster.start()

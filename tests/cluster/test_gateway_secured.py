@@ -14,9 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.admin.acls import Acl, create_acls
 from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
-from ottla.config.properties import format_properties, parse_properties
-from ottla.runtime.system import free_ports
-from tests.cluster.harness import Cluster, eventually
+from tests.cluster.harness import Cluster, eventually, give_gateway
 
 pytestmark = pytest.mark.slow
 
@@ -31,20 +29,11 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster,
     """Nodes are nobody to each other, and super users; clients of the gateway log in."""
     settings = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
     cluster = Cluster(Path(tmp_path_factory.mktemp("cluster")), settings=settings)
-    (port,) = free_ports("127.0.0.1", 1)
-    path = cluster.directory / "node-1.properties"
-    properties = parse_properties(path.read_text())
-    listeners = properties["listeners"]
-    properties |= {
-        "listeners": f"{listeners},GATE://127.0.0.1:{port}",
-        "advertised.listeners": f"{listeners.partition(',')[0]},GATE://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GATE:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "ottla.gateway.listeners": "GATE",
+    logins = {
         "listener.name.gate.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.gate.plain.sasl.jaas.config": USERS,
     }
-    path.write_text(format_properties(properties))
+    port = give_gateway(cluster, protocol="SASL_PLAINTEXT", more=logins)
     try:
         cluster.start()
         yield cluster, f"127.0.0.1:{port}"
