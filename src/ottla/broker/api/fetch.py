@@ -19,6 +19,7 @@ from ottla.broker.purgatory import DelayedFetch
 from ottla.broker.reply import Deferred, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Heard
+from ottla.wire.apis import FETCH
 from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, pack_throttled, read_request
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def start(
     request = read_request(bytes(view[position:end]), version, ELEMENTS_MAX)
     kind = _FollowerFetch if request.replica_id >= 0 else _ConsumerFetch
     authorizer = services.authorizer
-    asker = None if authorizer is None else Asker(authorizer, connection, services.audit)
+    asker = None if authorizer is None else Asker(authorizer, connection, services.audit, FETCH)
     quotas = services.quotas
     toll = None if quotas is None else quotas.current
     if toll is not None and request.replica_id >= 0:
