@@ -242,7 +242,7 @@ class FollowerReader(PartitionReader):
     def _is_throttled(self, leader: PartitionLeader) -> bool:
         """Never one that is in sync: it would fall out of the in-sync set."""
         throttle = self._services.leader_throttle
-        return self._replica_id not in leader.isr and throttle.is_exceeded(self._replicas.now_ms())
+        return self._replica_id not in leader.isr and throttle.is_exceeded(self._replicas.monotonic_ms())
 
 
 def _forbidden(wanted: Wanted, remembered: FetchPartition | None) -> Found:

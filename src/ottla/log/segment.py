@@ -18,6 +18,7 @@ from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import NO_TIMESTAMP
+from ottla.records import HEADER_SIZE
 from ottla.runtime.seams import Disk, File
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
@@ -180,7 +181,12 @@ class Segment:
             position = self.tail_positions[slot]
             following = self.tail_positions[slot + 1] if slot + 1 < len(self.tail_last) else self.size
             return position, following - position
-        start = self.offset_index(cache).floor_position(max(0, offset - self.base_offset))
+        start, guess = self.offset_index(cache).around(max(0, offset - self.base_offset))
+        if guess - start > chunk:
+            # Large batches, most likely with an entry each: then the one is at the entry and nowhere before it.
+            _, guessed = next(scan.headers(self.file, guess, self.size, HEADER_SIZE), (guess, None))
+            if guessed is not None and guessed.base_offset <= offset:
+                return guess, guessed.size
         for position, header in scan.headers(self.file, start, self.size, chunk):
             if header.base_offset + header.last_offset_delta >= offset:
                 return position, header.size

@@ -234,7 +234,7 @@ class _Fetch:
         if sent:
             self._services.metrics.replication_bytes_out.value += sent
         if throttled:
-            self._services.leader_throttle.record(throttled, self._services.replicas.now_ms())
+            self._services.leader_throttle.record(throttled, self._services.replicas.monotonic_ms())
 
     def _nodes(self, told: list[Found]) -> list[NodeAddress]:
         """Where the new leaders are that the partitions' answers name, by the listener that was asked (KIP-951)."""
@@ -329,7 +329,7 @@ class _FollowerFetch(_Fetch):
             session.update(wanted, [])
         self._watch = session
         self._places: dict[FetchPartition, int] = {}
-        hurry = self._look(session.on_request(services.replicas.now_ms()), session.heard)
+        hurry = self._look(session.on_request(services.replicas.monotonic_ms()), session.heard)
         if hurry or self._size >= self._min_bytes or self._wait_ms_max <= 0 or not session.hears_of_any:
             self._leave()
             return self._answer()
