@@ -18,7 +18,6 @@ from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import NO_TIMESTAMP
-from ottla.records import HEADER_SIZE
 from ottla.runtime.seams import Disk, File
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
@@ -184,7 +183,7 @@ class Segment:
         start, guess = self.offset_index(cache).around(max(0, offset - self.base_offset))
         if guess - start > chunk:
             # Large batches, most likely with an entry each: then the one is at the entry and nowhere before it.
-            _, guessed = next(scan.headers(self.file, guess, self.size, HEADER_SIZE), (guess, None))
+            guessed = scan.header_at(self.file, guess, self.size)
             if guessed is not None and guessed.base_offset <= offset:
                 return guess, guessed.size
         for position, header in scan.headers(self.file, start, self.size, chunk):
@@ -219,8 +218,8 @@ class Segment:
         if self.first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
-            first = next(scan.headers(self.file, 0, self.size, 128), None)
-            self.first_timestamp = first[1].max_timestamp if first else NO_TIMESTAMP
+            first = scan.header_at(self.file, 0, self.size)
+            self.first_timestamp = first.max_timestamp if first is not None else NO_TIMESTAMP
         return self.first_timestamp
 
     def aborted_transactions(self, cache: IndexCache) -> list[AbortedTxn]:
@@ -322,7 +321,8 @@ class Segment:
         cache.forget(self)
         if found is not None:
             position = found[0]
-            first = next(scan.headers(self.file, position, self.size, 128))[1]
+            first = scan.header_at(self.file, position, self.size)
+            assert first is not None
             offset = min(offset, first.base_offset)
             self.file.truncate(position)
             self.size = position
