@@ -2,7 +2,8 @@
 
 Two environments are made of links to what is installed here: one with Ottla's own requirements alone, as `pip install
 ottla` gives it, and one with all extras. In each, in turn, `ottla up` is started on an empty directory and timed to its
-line `ready`; where there are extras, with the schema registry and the console that come with them. `--check` fails where the median of the second is more than a tenth above that of the first.
+line `ready`; where there are extras, with the schema registry and the console that come with them. `--check` fails
+where the median of the second is more than a tenth above that of the first.
 """
 
 from __future__ import annotations
