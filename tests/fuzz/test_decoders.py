@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.api import api_versions
+from ottla.wire.frames import request_frame
 from tools.fuzz.engine import Found, explore, replay, spoil
+from tools.fuzz.live_node import Complained, LiveNode
 from tools.fuzz.seeds import CORPUS, seeds
 from tools.fuzz.targets import TARGETS, Target
 
@@ -62,3 +65,22 @@ def test_a_decoder_that_breaks_its_word_is_found(monkeypatch: pytest.MonkeyPatch
             assert isinstance(found[0].error, ZeroDivisionError)
             return
         assert time.monotonic() < deadline, "nothing was found"
+
+
+def test_a_node_that_complains_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a handler raises closes a connection and is logged; to whoever looks for bugs it is one."""
+    hello = request_frame(18, 0, 7, "fuzz", b"")[4:]
+    node = LiveNode()
+    node.hear(hello)
+    node.close()
+
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(api_versions, "handle", fail)
+    try:
+        with pytest.raises(Complained) as heard:
+            node.hear(hello)
+        assert isinstance(heard.value.__cause__, ZeroDivisionError)
+    finally:
+        node.close()
