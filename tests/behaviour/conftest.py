@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -19,7 +20,13 @@ from tests.oracle.apache_kafka import ApacheKafka, KafkaTools
 from tests.oracle.ottla_node import OttlaNode
 
 Node = ApacheKafka | OttlaNode
-StartNode = Callable[[Mapping[str, str]], Node]
+
+
+class StartNode(Protocol):
+    def __call__(self, settings: Mapping[str, str], *, jvm: Sequence[str] = ()) -> Node:
+        """`jvm` is what is said to Java's virtual machine, where there is one."""
+        ...
+
 
 _TARGET = os.environ.get("OTTLA_BEHAVIOUR_TARGET", "ottla")
 _COMMAND = (sys.executable, "-m", "ottla.cli")
@@ -51,12 +58,12 @@ def start_node(on_apache: bool, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Start a node of the kind under test; each must end cleanly in the end, and without a complaint."""
     nodes: list[Node] = []
 
-    def start(settings: Mapping[str, str]) -> Node:
+    def start(settings: Mapping[str, str], *, jvm: Sequence[str] = ()) -> Node:
         directory = tmp_path_factory.mktemp("node")
         node: Node
         if on_apache:
             with KafkaTools() as tools:
-                node = ApacheKafka(directory, overrides=settings, heap=("-Xmx512M",)).start(tools)
+                node = ApacheKafka(directory, overrides=settings, heap=("-Xmx512M", *jvm)).start(tools)
         else:
             node = OttlaNode(directory, overrides=settings, command=_COMMAND).start()
         nodes.append(node)

@@ -5,7 +5,7 @@ Everybody is `User:ANONYMOUS` here, so that it is the address by which an admini
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
@@ -21,6 +21,7 @@ from ottla.wire.messages import alter_configs_request as alter
 from ottla.wire.messages import alter_user_scram_credentials_request as scram
 from ottla.wire.messages import create_partitions_request as create_partitions
 from ottla.wire.messages import create_topics_request as create_topics
+from ottla.wire.messages import create_topics_response
 from ottla.wire.messages import delete_acls_request as delete_acls
 from ottla.wire.messages import delete_records_request as delete_records
 from ottla.wire.messages import describe_configs_request as describe_configs
@@ -70,6 +71,8 @@ from ottla.wire.messages.list_config_resources_request import ListConfigResource
 from ottla.wire.messages.list_groups_request import ListGroupsRequest
 from ottla.wire.messages.list_groups_response import ListGroupsResponse
 from ottla.wire.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from ottla.wire.messages.list_transactions_request import ListTransactionsRequest
+from ottla.wire.messages.list_transactions_response import ListTransactionsResponse
 from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.metadata_response import MetadataResponse
 from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
@@ -157,16 +160,20 @@ class Administrator(Client):
         assert response.filter_results[0].error_code == 0
 
 
-@pytest.fixture(scope="module")
-def guarded(start_node: StartNode) -> Node:
+def start_guarded(start_node: StartNode, settings: Mapping[str, str] = SETTINGS) -> Node:
     """A node on which only the administrator may do anything."""
-    node = start_node(SETTINGS)
+    node = start_node(settings)
     with Administrator((node.host, node.port), host=ADMINISTRATOR) as admin:
         kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
         everything = [(Operation.ALL, kind, "*") for kind in kinds]
         admin.create(*(creation(each, ADMINISTRATOR) for each in (on_cluster(Operation.ALL), *everything)))
         Groups(admin).ready(new_group())
     return node
+
+
+@pytest.fixture(scope="module")
+def guarded(start_node: StartNode) -> Node:
+    return start_guarded(start_node)
 
 
 @pytest.fixture
@@ -640,6 +647,41 @@ def test_groups_are_listed_to_whom_they_concern(admin: Administrator, stranger: 
     assert (group.error_code, group.topics) == (0, [])
     admin.give(on_cluster(DESCRIBE))
     eventually(lambda: listed() & {ours, theirs}, lambda found: found == {ours, theirs})
+
+
+def test_transactions_are_listed_to_whom_they_concern(admin: Administrator, stranger: Client, name: str) -> None:
+    def made(transactional_id: str) -> set[int]:
+        find = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+        identity = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
+        return asked(admin, find, None) | asked(admin, identity, None)
+
+    eventually(lambda: made(f"{name}-ours") | made(f"{name}-theirs"), lambda found: not found)
+
+    def listed() -> set[str]:
+        response = stranger.call(ListTransactionsRequest(), ListTransactionsResponse)
+        return {each.transactional_id for each in response.transaction_states if each.transactional_id.startswith(name)}
+
+    assert listed() == set()
+    admin.give((DESCRIBE, ResourceType.TRANSACTIONAL_ID, f"{name}-ours"))
+    eventually(listed, lambda found: found == {f"{name}-ours"})
+
+
+def test_configs_of_a_new_topic_are_told_to_whom_may_see(admin: Administrator, stranger: Client, name: str) -> None:
+    def created(topic: str) -> create_topics_response.CreatableTopicResult:
+        wanted = create_topics.CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+        request = create_topics.CreateTopicsRequest(topics=[wanted], timeout_ms=5_000)
+        (result,) = stranger.call(request, create_topics_response.CreateTopicsResponse).topics
+        return result
+
+    both = (f"{name}-1", f"{name}-2")
+    admin.give(*((CREATE, ResourceType.TOPIC, each) for each in both))
+    first = eventually(lambda: created(both[0]), lambda result: result.error_code == 0)
+    assert (first.topic_config_error_code, first.configs) == (TOPIC_FAILED, [])
+    admin.give((DESCRIBE_CONFIGS, ResourceType.TOPIC, both[1]))
+    eventually(lambda: asked(stranger, _describe_configs(2, both[1]), None) & FAILED, lambda found: not found)
+    second = created(both[1])
+    assert (second.error_code, second.topic_config_error_code) == (0, 0)
+    assert second.configs
 
 
 def test_the_operations_that_a_client_may_carry_out(admin: Administrator, stranger: Client, it: Topic) -> None:

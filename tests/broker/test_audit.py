@@ -20,6 +20,7 @@ from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.messages import (
     alter_client_quotas_request,
+    alter_replica_log_dirs_request,
     alter_user_scram_credentials_request,
     create_acls_request,
     create_topics_request,
@@ -179,3 +180,13 @@ def test_a_change_that_is_decided_elsewhere_is_told_there(lines: pytest.LogCaptu
     groups = delete_groups_request.DeleteGroupsRequest(groups_names=["g"])
     audit.follow(context(42, on_controller=False), groups, APIS[42].response())
     assert json.dumps(["g"]) in lines.messages[0]
+
+
+def test_a_move_to_another_directory_is_told(lines: pytest.LogCaptureFixture) -> None:
+    moves = alter_replica_log_dirs_request
+    topics = [moves.AlterReplicaLogDirTopic(name=name, partitions=[0]) for name in ("orders", "pay")]
+    request = moves.AlterReplicaLogDirsRequest(dirs=[moves.AlterReplicaLogDir(path="/disk-2", topics=topics)])
+    audit.follow(context(34, on_controller=False), request, APIS[34].response())
+    (message,) = lines.messages
+    assert 'principal="User:ada"' in message
+    assert 'api=AlterReplicaLogDirs about=["/disk-2 orders pay"]' in message

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from ottla.broker import admin_rights
+from ottla.broker.api.init_producer_id import _forbidden as forbidden
 from ottla.broker.audit import AuditLog
 from ottla.broker.authorisation import authorizer_of, call, first_authorizer
 from ottla.broker.connection import ClientConnection
@@ -26,6 +27,7 @@ from ottla.wire.message import Message
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 
 BUILT_IN = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 HOST = "10.0.0.7"
@@ -87,6 +89,18 @@ def test_without_an_authorizer_nobody_is_asked() -> None:
     assert isinstance(call(anybody, served, APIS[30].request()), APIS[30].response)
     assert anybody.may(Operation.ALTER, ResourceType.TOPIC, "any")
     assert anybody.may_for_some(Operation.WRITE, ResourceType.TOPIC)
+
+
+def test_what_another_right_makes_up_for_is_no_denial(caplog: pytest.LogCaptureFixture) -> None:
+    """An idempotent producer need not have the cluster's right, if it may write to any topic."""
+    caplog.set_level("INFO", "ottla.audit")
+    request = InitProducerIdRequest(transactional_id=None)
+    may_write = Authorizer([allow(Operation.WRITE, ResourceType.TOPIC, "t")])
+    assert forbidden(context(may_write, 22, 5, on_controller=False), request) is None
+    assert caplog.messages == []
+    assert forbidden(context(Authorizer(), 22, 5, on_controller=False), request) is CLUSTER_FAILED
+    (line,) = caplog.messages
+    assert "operation=IDEMPOTENT_WRITE resource=CLUSTER" in line
 
 
 def test_the_controller_sees_only_what_its_client_may_do() -> None:

@@ -10,14 +10,41 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.records import BatchBuilder
 from ottla.wire.messages import fetch_request
+from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+from ottla.wire.messages.delete_groups_request import DeleteGroupsRequest
+from ottla.wire.messages.delete_groups_response import DeleteGroupsResponse
 from ottla.wire.messages.fetch_response import FetchResponse
+from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
+from ottla.wire.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.wire.messages.join_group_response import JoinGroupResponse
+from ottla.wire.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.offset_commit_response import OffsetCommitResponse
+from ottla.wire.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from tests.behaviour.client import eventually
 from tests.hostile.canary import produce
 from tests.node_process import running_node
 from tests.wire_client import WireClient
 
-CAPS = {"ottla.partitions.max": 3, "ottla.partition.producers.max": 2, "ottla.fetch.session.partitions.max": 1}
+CAPS = {
+    "ottla.partitions.max": 4,
+    "ottla.partition.producers.max": 2,
+    "ottla.fetch.session.partitions.max": 1,
+    "ottla.groups.max": 3,
+    "offsets.topic.num.partitions": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +55,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WireClient]:
         WireClient(node.address) as client,
     ):
         assert create(client, "orders", 2) == ErrorCode.NONE
+        # So that the topic of the groups exists, which is a partition too.
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=["first"])
+        assert client.call(find, FindCoordinatorResponse).coordinators[0].error_code == ErrorCode.NONE
         yield client
 
 
@@ -63,3 +93,49 @@ def test_a_producer_that_a_partition_has_no_room_for(client: WireClient) -> None
 def test_a_consumer_whose_partitions_no_session_has_room_for(client: WireClient) -> None:
     assert session_of(client, 0, 1) == 0
     assert session_of(client, 0) != 0
+
+
+def commit(client: WireClient, group_id: str, version: int = 9) -> ErrorCode:
+    partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+    topics = [OffsetCommitRequestTopic(name="orders", partitions=partitions)]
+    request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, topics=topics)
+    return ErrorCode(client.call(request, OffsetCommitResponse, version).topics[0].partitions[0].error_code)
+
+
+def join(client: WireClient, group_id: str) -> ErrorCode:
+    request = JoinGroupRequest(group_id=group_id, session_timeout_ms=10_000, protocol_type="consumer")
+    request.protocols = [JoinGroupRequestProtocol(name="range")]
+    return ErrorCode(client.call(request, JoinGroupResponse).error_code)
+
+
+def join_anew(client: WireClient, group_id: str) -> ErrorCode:
+    request = ConsumerGroupHeartbeatRequest(group_id=group_id, member_id="A" * 22, rebalance_timeout_ms=1000)
+    request.subscribed_topic_names, request.topic_partitions = ["orders"], []
+    return ErrorCode(client.call(request, ConsumerGroupHeartbeatResponse).error_code)
+
+
+def commit_in_transaction(client: WireClient, group_id: str) -> ErrorCode:
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+    request = TxnOffsetCommitRequest(transactional_id="id", group_id=group_id, producer_id=1, producer_epoch=0)
+    request.topics = [TxnOffsetCommitRequestTopic(name="orders", partitions=partitions)]
+    return ErrorCode(client.call(request, TxnOffsetCommitResponse).topics[0].partitions[0].error_code)
+
+
+def test_a_group_that_a_node_has_no_room_for(client: WireClient) -> None:
+    loading = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+    eventually(lambda: commit(client, "first"), lambda code: code not in loading)
+    assert commit(client, "first") == ErrorCode.NONE
+    assert join(client, "second") == ErrorCode.MEMBER_ID_REQUIRED
+    assert join_anew(client, "third") == ErrorCode.NONE
+    full = ErrorCode.POLICY_VIOLATION
+    assert (commit(client, "fourth"), commit(client, "fourth", 7)) == (full, full)
+    assert (join(client, "fourth"), join_anew(client, "fourth")) == (full, full)
+    assert commit_in_transaction(client, "fourth") == full
+    # Those that are there go on.
+    assert commit(client, "first") == ErrorCode.NONE
+    assert commit(client, "first", 7) == ErrorCode.NONE
+    assert join(client, "second") == ErrorCode.MEMBER_ID_REQUIRED
+    deletion = client.call(DeleteGroupsRequest(groups_names=["first"]), DeleteGroupsResponse)
+    assert deletion.results[0].error_code == ErrorCode.NONE
+    eventually(lambda: commit(client, "fourth"), lambda code: code is ErrorCode.NONE)
+    assert commit(client, "fifth") == full

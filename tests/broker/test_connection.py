@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.broker.buffers import POOLED_BYTES, ReceiveBuffers
-from ottla.broker.connection import IN_FLIGHT_MAX, ClientConnection
+from ottla.broker.connection import IN_FLIGHT_MAX, STASH_BYTES_MAX, ClientConnection
 from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.errors import Malformed
 from ottla.runtime import File, FileSpan
@@ -279,6 +279,30 @@ def test_large_requests_wait_while_the_memory_for_them_is_used_up() -> None:
     feed(second, stream[POOLED_BYTES:])
     assert service.frames == [body, body]
     assert service.buffers.private_bytes == 0
+
+
+def test_frames_that_have_begun_and_do_not_go_on_share_the_memory_there_is() -> None:
+    """Each sends a little more than may be put aside, and stops: no more of the pool is held than the budget allows."""
+    service = Echo(private_bytes_max=4 * POOLED_BYTES)
+    begun = frame(b"r" * 100_000)[: STASH_BYTES_MAX + 1000]
+    peers = [connect(service) for _ in range(50)]
+    for connection, _ in peers:
+        feed(connection, begun, 1000)
+    held = [connection for connection, _ in peers if connection._buffer is not None]
+    assert len(held) == 4
+    assert all(len(connection._stash) <= 2 * STASH_BYTES_MAX for connection, _ in peers)
+    assert sum(wire.reading for _, wire in peers) == 4
+    # Small requests are served all the while, and those who wait have their turn when others are done.
+    other, _ = connect(service)
+    feed(other, frame(b"request!"))
+    assert service.frames == [b"request!"]
+    rest = frame(b"r" * 100_000)[len(begun) :]
+    while waiting := [connection for connection, wire in peers if wire.reading and connection in held]:
+        feed(waiting[0], rest, 10_000)
+        held.remove(waiting[0])
+        held += [each for each, _ in peers if each._buffer is not None and each not in held]
+    assert len(service.frames) == 51
+    assert service.buffers._held == set()
 
 
 def test_a_lost_connection_gives_its_buffer_back_and_forgets_its_replies() -> None:

@@ -36,7 +36,7 @@ LINE = re.compile(r"^(kafka_\w+(?:{[^}]*})?) (\S+)$", re.MULTILINE)
 def shown(it: Stage) -> dict[str, float]:
     """The page as it is now, and not as it was a moment ago."""
     metrics = it.node.services.metrics
-    metrics._page_until_s = 0.0
+    metrics._pages.clear()
     return {name: float(value) for name, value in LINE.findall(metrics.page())}
 
 

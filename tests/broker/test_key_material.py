@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaException
@@ -18,14 +21,21 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ottla.broker.doors import doors
 from ottla.broker.doors.key_material import check_replacement, material_of
+from ottla.broker.services import Services
 from ottla.config.node import NodeConfig
 from ottla.errors import StartupError
+from ottla.runtime import Runtime
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import SystemDisk
+from ottla.runtime.offload import SystemOffload
 from ottla.runtime.system import free_ports
+from ottla.runtime.timers import TimerWheel
 from ottla.runtime.tls import Tls
 from tests.certificates import Authority, Issued, der
 from tests.node_process import running_node
+from tests.seams.test_maintenance import until
 
 STATIC = {
     "process.roles": "broker,controller",
@@ -74,6 +84,26 @@ def test_a_key_may_be_in_a_file_or_in_the_properties(authority: Authority, issue
 def test_what_a_listener_has_of_its_own_counts_there(issued: Issued) -> None:
     config = {"ssl.keystore.location": "nowhere", "listener.name.ssl.ssl.keystore.location": str(issued.store)}
     assert read(**{name.replace(".", "_"): value for name, value in config.items()}).material.private_key
+
+
+@pytest.mark.parametrize(
+    ("protocol", "settings", "asked"),
+    [
+        ("SSL", {"ssl.client.auth": "required"}, "required"),
+        ("SASL_SSL", {"ssl.client.auth": "required"}, "none"),
+        ("SASL_SSL", {"listener.name.ssl.ssl.client.auth": "required"}, "required"),
+        ("SASL_SSL", {"ssl.client.auth": "required", "listener.name.ssl.ssl.client.auth": "requested"}, "requested"),
+    ],
+)
+def test_who_logs_in_needs_a_certificate_only_where_the_listener_itself_says_so(
+    issued: Issued, protocol: str, settings: dict[str, str], asked: str
+) -> None:
+    """KIP-684."""
+    static = {**STATIC, "listener.security.protocol.map": f"SSL:{protocol},CONTROLLER:PLAINTEXT"}
+    static |= {"ssl.keystore.location": str(issued.store), "inter.broker.listener.name": "SSL"}
+    del static["security.inter.broker.protocol"]
+    material = material_of(NodeConfig({**static, **settings}), "SSL", SystemDisk(), server_side=True)
+    assert material.peer_certificate == asked
 
 
 def test_a_key_comes_from_one_place(issued: Issued) -> None:
@@ -174,3 +204,51 @@ def test_a_running_node_takes_new_certificates(authority: Authority, tmp_path: P
             alter(stranger.store)
         alter(stores["third"].store)
         wait_for(lambda: certificate(encrypted) == shown["third"])
+
+
+class Surroundings:
+    """As much of a node as doors need."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.offload = SystemOffload()
+        self.timers = TimerWheel(SystemClock())
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+
+async def test_a_node_that_only_knocks_looks_for_new_certificates_too(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own listeners are plain, those of the controllers are not."""
+    monkeypatch.setattr(doors, "RELOAD_MS", 1)
+    caplog.set_level("INFO")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(authority.certificate.read_text())
+    config = NodeConfig(
+        {
+            "process.roles": "broker",
+            "node.id": "2",
+            "listeners": "PLAINTEXT://localhost:9092",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": "1@localhost:9093",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(trusted),
+        }
+    )
+    services = Surroundings(config)
+    runtime = SimpleNamespace(disk=SystemDisk(), network=None, secrets=None)
+    made = doors.Doors(cast(Services, services), cast(Runtime, runtime))
+    await made.prepare()
+    made.peers_for("CONTROLLER", "sasl.mechanism.controller.protocol", "node")
+    other = Authority(tmp_path / "other")
+    trusted.write_text(authority.certificate.read_text() + other.certificate.read_text())
+    try:
+        await until(lambda: "listener CONTROLLER has new keys or certificates" in caplog.text)
+    finally:
+        services.timers.close()
+        await asyncio.gather(*services.tasks)
+        services.offload.close()

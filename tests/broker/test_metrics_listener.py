@@ -13,6 +13,18 @@ from ottla.broker.metrics_listener import parse_address
 from ottla.errors import StartupError
 from ottla.runtime.system import free_ports
 from ottla.wire.messages.api_versions_request import ApiVersionsRequest
+from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
+from ottla.wire.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.offset_commit_response import OffsetCommitResponse
+from tests.behaviour.client import eventually
+from tests.broker.test_metrics_endpoint import fetch_page
 from tests.node_process import NodeProcess, running_node, start_node
 from tests.wire_client import WireClient
 
@@ -100,3 +112,36 @@ def test_where_pages_are_nobody_speaks_kafka(site: Site) -> None:
 def test_a_port_that_is_taken_keeps_the_node_from_starting(site: Site, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=f"Port {site.metrics} of 127.0.0.1 cannot be used for metrics"):
         start_node(tmp_path, "--set", f"ottla.metrics.listener={site.metrics}")
+
+
+# Where some may not know what others have.
+
+_AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_the_clients_port_names_nothing_that_an_authorizer_guards(tmp_path: Path, guarded: bool) -> None:
+    (metrics,) = free_ports("127.0.0.1", 1)
+    settings = [f"ottla.metrics.listener={metrics}", "super.users=User:ANONYMOUS", *([_AUTHORIZER] * guarded)]
+    with running_node(tmp_path, *(part for each in settings for part in ("--set", each))) as node:
+        with WireClient(node.address) as client:
+            topic = CreatableTopic(name="secret-plans", num_partitions=1, replication_factor=1)
+            client.call(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse)
+            partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+            topics = [OffsetCommitRequestTopic(name="secret-plans", partitions=partitions)]
+            commit = OffsetCommitRequest(group_id="secret-readers", generation_id_or_member_epoch=-1, topics=topics)
+            find = FindCoordinatorRequest(key_type=0, coordinator_keys=["secret-readers"])
+
+            def committed() -> bool:
+                client.call(find, FindCoordinatorResponse)
+                answer = client.call(commit, OffsetCommitResponse, 9)
+                return answer.topics[0].partitions[0].error_code == 0
+
+            eventually(committed, bool)
+        everything, shown = (fetch_page(address) for address in (("127.0.0.1", metrics), node.address))
+        assert 'topic="secret-plans"' in everything
+        assert 'consumergroup="secret-readers"' in everything
+        assert "logdirectory=" in everything
+        assert "kafka_server_replicamanager_partitioncount" in shown
+        for name in ("secret-plans", "secret-readers", "logdirectory="):
+            assert (name in shown) != guarded

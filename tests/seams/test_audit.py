@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
 
+from ottla.broker.connections import LINES_PER_SECOND_MAX
 from ottla.errors import ErrorCode
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.metadata_response import MetadataResponse
 from ottla.wire.messages.produce_response import ProduceResponse
-from tests.seams.test_maintenance import stage
-from tests.seams.test_node_in_memory import produce
+from tests.seams.test_maintenance import stage, until
+from tests.seams.test_node_in_memory import Client, produce
 
 LOCKED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -57,3 +59,27 @@ async def test_denials_are_told_with_what_was_denied(lines: pytest.LogCaptureFix
         f'{denied}WRITE resource=TOPIC name="t"',
         f'{denied}DESCRIBE resource=TOPIC name="t"',
     ], "what is left out of a list is no denial"
+
+
+async def test_peers_who_come_again_and_again_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Each sends a frame that is none; so many are told of in a second, and the others are counted."""
+    caplog.set_level(logging.INFO, "ottla.broker.connections")
+    count = 5 * LINES_PER_SECOND_MAX
+
+    def told_of() -> list[str]:
+        return [line for line in caplog.messages if line.startswith("closed the connection from")]
+
+    async with stage() as it:
+        loop = asyncio.get_running_loop()
+        began_s = int(loop.time())
+        for _ in range(count):
+            client = Client()
+            connection = await it.network.connect("memory", 9092, client)
+            connection.write(b"\xff" * 8)
+            await until(lambda client=client: client.lost)  # type: ignore[misc]
+        seconds = int(loop.time()) - began_s + 1
+        assert 0 < len(told_of()) <= seconds * LINES_PER_SECOND_MAX
+        await asyncio.sleep(1)  # Until there is room for another line.
+        connection = await it.network.connect("memory", 9092, Client())
+        connection.write(b"\xff" * 8)
+        await until(lambda: any("are not told of one by one" in line for line in caplog.messages))

@@ -138,7 +138,7 @@ class CompactingStage(Stage):
         assert answer.responses[0].error_code == 0, answer.responses[0].error_message
 
     def metric(self, name: str) -> float:
-        self.node.services.metrics._page_until_s = 0
+        self.node.services.metrics._pages.clear()
         for line in self.node.services.metrics.page().splitlines():
             if line.startswith(name):
                 return float(line.split()[-1])

@@ -12,6 +12,8 @@ from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, StartupError
 from ottla.model import TopicPartition
 from ottla.runtime import DiskError, ListenOptions
+from ottla.wire.messages.api_versions_request import ApiVersionsRequest
+from ottla.wire.messages.api_versions_response import ApiVersionsResponse
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.incremental_alter_configs_request import (
@@ -24,11 +26,14 @@ from ottla.wire.messages.produce_request import PartitionProduceData, ProduceReq
 from ottla.wire.messages.produce_response import ProduceResponse
 from tests.log.faulty_disk import FaultyDisk, Operation
 from tests.seams.surroundings import LoopClock, MemoryNetwork, memory_runtime
+from tests.seams.test_listeners import DOORS
 from tests.seams.test_maintenance import stage, until
 from tests.seams.test_node_in_memory import CONFIG, Client, batch, fetch, fresh, produce, serving
 
 TOO_LARGE = 10
 BROKER = 4
+OUTSIDE = 9192
+HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
 async def alter_brokers(client: Client, name: str, value: str) -> None:
@@ -73,6 +78,29 @@ async def test_a_listener_may_have_a_limit_of_its_own() -> None:
         controller = Client()
         await it.network.connect("memory", 9093, controller)
         await until(lambda: len(it.node.services.connections) == 2)
+
+
+async def test_clients_that_take_every_connection_do_not_keep_nodes_apart() -> None:
+    """KIP-402: whoever is silent for longest makes room for a broker; controllers are counted by themselves."""
+    async with stage(**DOORS, **{"max.connections": "3"}) as it:
+        connections = it.node.services.connections
+        silent, busy, refused = [Client() for _ in range(3)]
+        for client in (silent, busy, refused):
+            await it.network.connect("memory", OUTSIDE, client)
+            await asyncio.sleep(0.01)
+        await until(lambda: refused.lost)
+        await busy.ask(HELLO, ApiVersionsResponse, 3)
+        controller = Client()
+        await it.network.connect("memory", 9093, controller)
+        assert (await controller.ask(HELLO, ApiVersionsResponse, 3)).error_code == 0
+        assert not silent.lost
+        brokers = [Client() for _ in range(2)]
+        for broker, gone in zip(brokers, (silent, busy), strict=True):
+            await it.network.connect("memory", 9092, broker)
+            await until(lambda gone=gone: gone.lost)  # type: ignore[misc]
+            assert (await broker.ask(HELLO, ApiVersionsResponse, 3)).error_code == 0
+        assert not controller.lost
+        assert len(connections) == 4
 
 
 async def test_an_address_may_have_a_limit_of_its_own() -> None:

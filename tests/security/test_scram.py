@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,6 +100,45 @@ def test_a_wrong_password_and_an_unknown_user_fail_alike(user: str, password: st
     with pytest.raises(AuthenticationFailed, match="the proof is wrong") as refused:
         server.evaluate(final, 0)
     assert refused.value.message is None
+
+
+def test_an_unknown_user_costs_the_same_as_a_wrong_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digest by digest, each over as many bytes: what takes the time is the same."""
+    work: list[tuple[str, int]] = []
+    real = hmac.digest, hashlib.new
+
+    def digest(key: bytes, message: bytes, algorithm: str) -> bytes:
+        work.append(("hmac", len(message)))
+        return real[0](key, message, algorithm)
+
+    def new(algorithm: str, data: bytes = b"") -> object:
+        work.append(("hash", len(data)))
+        return real[1](algorithm, data)
+
+    salted = salted_password("secret", b"s" * 24, 4096, "sha256")
+    users = {"ann": credential_of(salted, b"s" * 24, 4096, "sha256")}
+
+    def refused(user: str) -> list[tuple[str, int]]:
+        server = ScramServer(SHA_256, nonce="server", secret=SECRET, find=users.get)
+        client = ScramClient(SHA_256, user, "wrong", nonce="client")
+        with monkeypatch.context() as watched:
+            watched.setattr(hmac, "digest", digest)
+            watched.setattr(hashlib, "new", new)
+            asked = challenged(server, client.first())
+        derive = client.on_challenge(asked)
+        assert isinstance(derive, Derive)
+        final = client.on_derived(salted_password("wrong", derive.salt, derive.iterations, "sha256"))
+        with monkeypatch.context() as watched:
+            watched.setattr(hmac, "digest", digest)
+            watched.setattr(hashlib, "new", new)
+            with pytest.raises(AuthenticationFailed):
+                server.evaluate(final, 0)
+        done, work[:] = list(work), []
+        return done
+
+    known, unknown = refused("ann"), refused("bob")
+    assert known == unknown
+    assert len(known) == 3
 
 
 def test_an_unknown_user_is_asked_with_the_same_salt_each_time() -> None:

@@ -14,9 +14,9 @@ def main() -> None:
         from tools.fuzz.seeds import seeds
         from tools.fuzz.targets import TARGETS
 
-    target = TARGETS[name]
-    for data in seeds(name):
-        target.try_input(data)  # What is compiled at run time is there now, and can be instrumented too.
+        target = TARGETS[name]
+        for data in seeds(name):
+            target.try_input(data)  # What is loaded or compiled at run time is there now, and instrumented too.
     for kind in Message.__subclasses__():
         for version, decoder in kind._decoders.items():
             kind._decoders[version] = atheris.instrument_func(decoder)

@@ -43,6 +43,8 @@ def _made(target: str) -> Iterator[bytes]:
     elif target in ("request_header", "envelope"):
         for api, version, body in _golden("request"):
             yield request_frame(api, version, 7, "fuzz", body)[4:]
+    elif target == "live_node":
+        yield from _requests()
     elif target == "response_header":
         yield b"\0\0\0\x07\0"
     elif target == "principal":
@@ -149,6 +151,21 @@ def _golden(kind: str) -> Iterator[tuple[int, int, bytes]]:
             words = line.split()
             if len(words) == 3 and api.serves(int(words[0])):
                 yield api.key, int(words[0]), bytes.fromhex(words[2])
+
+
+def _requests() -> Iterator[bytes]:
+    """Of each API the newest that a client has sent, and those that find what they ask for."""
+    from tests.hostile.requests import SERVED, meaningful
+
+    newest = {api: (version, body) for api, version, body in sorted(_golden("request"))}
+    served = dict(SERVED)
+    for api, (version, body) in newest.items():
+        if api in served:
+            yield request_frame(api, version, 7, "fuzz", body)[4:]
+    for api, version in SERVED:
+        sound = meaningful(api, version)
+        if sound is not None:
+            yield request_frame(api, version, 7, "fuzz", sound)[4:]
 
 
 def _messages(kind: str) -> Iterator[bytes]:

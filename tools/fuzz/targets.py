@@ -1,4 +1,4 @@
-"""Every decoder, as a function of bytes: it returns, or raises what it says it raises for bytes that are wrong.
+"""Every decoder, and a node, as a function of bytes: it returns, or raises what it says it raises for wrong ones.
 
 The first bytes of an input choose among messages, versions and codecs, so that one target covers a family of decoders
 and inputs that are interesting to one of them can become so to another. What would be a bug comes out as any other
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker import forwarding
 from ottla.broker.http_responder import HttpResponder, speaks_http
@@ -54,6 +54,9 @@ from ottla.wire import commit_codec, fetch_codec, produce_codec
 from ottla.wire.apis import APIS, Api
 from ottla.wire.frames import read_request_header, read_response_header
 from ottla.wire.message import Message
+
+if TYPE_CHECKING:
+    from .live_node import LiveNode
 
 ELEMENTS_MAX = 20_000
 DECOMPRESSED_MAX = 1 << 20
@@ -370,6 +373,20 @@ def avro_value(data: bytes) -> None:
     avro_values.decode(avro.parse(text.decode("utf-8", "replace")), value)
 
 
+# All of it.
+
+
+@cache
+def _node() -> LiveNode:
+    from .live_node import LiveNode
+
+    return LiveNode()
+
+
+def live_node(data: bytes) -> None:
+    _node().hear(data)
+
+
 _MALFORMED = (Malformed,)
 _REFUSED = (Malformed, KafkaError)
 
@@ -414,4 +431,5 @@ TARGETS = {
     "rest_records": Target(rest_records, (Refusal,)),
     "schema": Target(schema, (InvalidSchema,)),
     "avro_value": Target(avro_value, (InvalidSchema, avro_values.BadValue)),
+    "live_node": Target(live_node, ()),
 }

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.error_codes import error_codes, error_name
+from ottla.broker.line_budget import LineBudget
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation, ResourceType
 from ottla.model import ZERO_UUID, uuid_to_text
@@ -38,12 +39,13 @@ NAMES_PER_LINE_MAX = 50
 TEXT_CHARS_MAX = 300
 
 _LOGGERS = 8
+_ALTER_REPLICA_LOG_DIRS = 34
 _INCREMENTAL_ALTER_CONFIGS = 44
 
 ON_CONTROLLER = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 49, 51, 57, 64, 80, 81})
 """The keys of what administrators change in the metadata."""
-ON_BROKER = frozenset({21, 42, 47, _INCREMENTAL_ALTER_CONFIGS})
-"""And elsewhere: DeleteRecords, DeleteGroups, OffsetDelete, levels of loggers."""
+ON_BROKER = frozenset({21, _ALTER_REPLICA_LOG_DIRS, 42, 47, _INCREMENTAL_ALTER_CONFIGS})
+"""And elsewhere: DeleteRecords, AlterReplicaLogDirs, DeleteGroups, OffsetDelete, levels of loggers."""
 
 _LISTS = (
     "topics",
@@ -60,6 +62,7 @@ _LISTS = (
     "renewers",
     "topic_data",
     "groups",
+    "dirs",
 )
 """Fields that list what a request is about."""
 _NAMES = (
@@ -74,6 +77,7 @@ _NAMES = (
     "transactional_id",
     "voter_id",
     "broker_id",
+    "path",
 )
 
 
@@ -91,9 +95,7 @@ class AuditLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[tuple[str, str, Operation, ResourceType, str], _Seen] = {}
-        self._second = 0
-        self._lines = 0
-        self._untold = 0
+        self._budget = LineBudget(clock, LINES_PER_SECOND_MAX, lambda untold: _log.info("untold=%d", untold))
 
     def denied(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> None:
         if not _log.isEnabledFor(logging.INFO):
@@ -104,8 +106,7 @@ class AuditLog:
         if seen is not None and now_s - seen.told_s < REPEAT_S:
             seen.repeated += 1
             return
-        if not self._may_tell(now_s):
-            self._untold += 1
+        if not self._budget.may_tell():
             return
         self._seen.pop(key, None)
         self._seen[key] = _Seen(now_s)
@@ -126,19 +127,8 @@ class AuditLog:
         """Somebody could not prove who he is. `reason` names no password."""
         if not _log.isEnabledFor(logging.INFO):
             return
-        if self._may_tell(self._clock.monotonic()):
+        if self._budget.may_tell():
             _log.info("login failed host=%s listener=%s reason=%s", _quoted(host), listener, _quoted(reason))
-        else:
-            self._untold += 1
-
-    def _may_tell(self, now_s: float) -> bool:
-        if int(now_s) != self._second:
-            self._second, self._lines = int(now_s), 0
-            if self._untold:
-                _log.info("untold=%d", self._untold)
-                self._untold = 0
-        self._lines += 1
-        return self._lines <= LINES_PER_SECOND_MAX
 
 
 def follow(context: Context, request: Message, result: Message | Awaitable[Message]) -> Message | Awaitable[Message]:
@@ -193,6 +183,8 @@ def _named(part: Any) -> Iterable[str]:
     topic_id = getattr(part, "topic_id", ZERO_UUID)
     if topic_id != ZERO_UUID:
         names.append(uuid_to_text(topic_id))
+    if getattr(part, "path", None) is not None:
+        names += [topic.name[:TEXT_CHARS_MAX] for topic in part.topics[:NAMES_PER_LINE_MAX]]
     configs = getattr(part, "configs", None)
     if configs:
         names.append("(" + ", ".join(config.name[:TEXT_CHARS_MAX] for config in configs[:NAMES_PER_LINE_MAX]) + ")")

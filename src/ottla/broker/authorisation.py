@@ -16,7 +16,7 @@ from ottla.metadata.acls import Acl, Operation, ResourceType
 from ottla.metadata.images import MetadataImage
 from ottla.model import TopicKey
 from ottla.security.authorizer import Authorizer
-from ottla.security.rights import BROKER_RIGHTS, CONTROLLER_RIGHTS
+from ottla.security.rights import BROKER_RIGHTS, CONTROLLER_RIGHTS, may_be_asked
 from ottla.wire.message import Message
 
 if TYPE_CHECKING:
@@ -62,16 +62,19 @@ def refuse(context: Context, request: Message) -> Message:
 class Asker:
     """A client of the data plane, whose requests have no `Context`."""
 
-    __slots__ = ("_audit", "_authorizer", "_host", "_principal")
+    __slots__ = ("_api_key", "_audit", "_authorizer", "_host", "_principal")
 
-    def __init__(self, authorizer: Authorizer, connection: ClientConnection, audit: AuditLog) -> None:
+    def __init__(self, authorizer: Authorizer, connection: ClientConnection, audit: AuditLog, api_key: int) -> None:
         self._authorizer = authorizer
         self._audit = audit
+        self._api_key = api_key
         self._principal = connection.principal
         self._host = connection.host
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        if self._authorizer.may(self._principal, self._host, operation, kind, name):
+        if may_be_asked(self._api_key, operation, kind, on_controller=False) and self._authorizer.may(
+            self._principal, self._host, operation, kind, name
+        ):
             return True
         self._audit.denied(self._principal, self._host, operation, kind, name)
         return False

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.buffers import ReceiveBuffers
+from ottla.broker.buffers import POOLED_BYTES, ReceiveBuffers
 from ottla.broker.http_responder import HEAD_BYTES_MAX, LEAST_LENGTH, REQUEST_LENGTHS, HttpResponder, speaks_http
 from ottla.broker.limits import FLUSH_BYTES_MIN, REQUEST_BYTES_MAX, TURN_SECONDS_MAX
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
@@ -221,6 +221,9 @@ class ClientConnection:
                 self._buffer[: self._end] = self._stash
                 self._stash = b""
         assert self._view is not None
+        if self._service.buffers.is_short and len(self._buffer) == POOLED_BYTES:
+            # What cannot be kept where it is has to be put aside, so it is taken in small pieces.
+            return self._view[self._end : self._end + STASH_BYTES_MAX]
         return self._view[self._end :]
 
     def buffer_updated(self, size: int) -> None:
@@ -405,10 +408,14 @@ class ClientConnection:
         assert view is not None
         start, end = self._start, self._end
         left = end - start
-        if left <= STASH_BYTES_MAX:
+        if left <= STASH_BYTES_MAX or not self._service.buffers.hold(buffer):
             # If paused, whole requests may be among them: `_resume` takes them up again.
             self._stash = bytes(view[start:end])
             self._release_buffer()
+            if left > STASH_BYTES_MAX and not self._paused:
+                self._out_of_memory = True
+                self._pause()
+                self._service.buffers.when_held_by_fewer(self._on_memory_freed)
             return
         if self._paused:
             return

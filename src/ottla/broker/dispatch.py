@@ -24,7 +24,7 @@ from ottla.broker.request_metrics import SAMPLE_MASK, ApiMeters
 from ottla.errors import Malformed
 from ottla.runtime.timers import Timer
 from ottla.wire import commit_codec, fetch_codec, produce_codec
-from ottla.wire.apis import API_VERSIONS, APIS, PRODUCE, Api
+from ottla.wire.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
 from ottla.wire.frames import read_request_header, response_frame
 from ottla.wire.message import Message
 from ottla.wire.primitives import skip_tagged_fields
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _HEAD = Struct(">hhih").unpack_from
-FETCH = 1
 OFFSET_COMMIT = 8
 ENVELOPE = 58
 

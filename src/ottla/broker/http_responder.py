@@ -9,7 +9,8 @@ the ordinary is looked at again.
 
 Nothing here is a web server. One request is answered and the connection closed; a body is never read, so a web page
 cannot smuggle frames in behind a request; the head is limited in size, and the whole exchange in time. The answers hold
-nothing that needs a login today; a listener that asks its clients for one must not serve them.
+nothing that needs a login today; a listener that asks its clients for one must not serve them, and where an authorizer
+guards topics and groups none is named.
 
 `HttpResponder` knows bytes alone and is driven by `ClientConnection`, whose listener's limits on connections hold for
 these as for any other.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 from ottla.metrics.exposition import CONTENT_TYPE
@@ -76,6 +78,12 @@ class HttpResponder:
         self._replica = replica
         self._is_live = is_live
         self._is_ready = is_ready
+
+    def showing(self, metrics: Callable[[], str]) -> HttpResponder:
+        """The same pages, with other metrics."""
+        other = copy(self)
+        other._metrics = metrics
+        return other
 
     def limit(self, expired: Callable[[], None]) -> Timer:
         """Call `expired` when an exchange that begins now has taken too long."""

@@ -90,6 +90,8 @@ class KnownCommits:
         served = services.groups.find(opening.group_id)
         if topic is None or opening.partition not in topic.partitions or served is None:
             return None
+        if not services.group_cap.has_room_for(opening.group_id):
+            return None
         known = self._by_version[version]
         if len(known) >= KNOWN_MAX:
             known.clear()

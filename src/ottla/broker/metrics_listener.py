@@ -1,6 +1,7 @@
 """A port for the pages of `http_responder` and nothing else (`ottla.metrics.listener`).
 
-A listener whose clients must log in serves no pages, since those ask for no login; Prometheus gets this port instead.
+A listener whose clients must log in serves no pages, since those ask for no login, and one whose clients have rights
+shows metrics that name nothing; Prometheus gets this port instead, and everything.
 It speaks no Kafka: whatever does not begin like an HTTP request is hung up on.
 
 `MetricsListener` is the `Service` behind its connections; the node opens it.
@@ -58,9 +59,10 @@ class MetricsListener:
         self._services = services
         self.buffers = services.buffers
         self.frame_bytes_max = 0
+        self._http = services.http.showing(services.metrics.page)
 
     def accept(self) -> ClientConnection:
-        return ClientConnection(self, NAME, self._services.http)
+        return ClientConnection(self, NAME, self._http)
 
     def start_request(
         self, connection: ClientConnection, buffer: bytearray, view: memoryview, start: int, end: int

@@ -52,8 +52,8 @@ class NodeMetrics:
         self._services = services
         self._registry = registry
         self._clock = services.clock
-        self._page = ""
-        self._page_until_s = 0.0
+        self._pages: dict[bool, tuple[str, float]] = {}
+        """With resources and without: the page, and until when it is used again."""
         self._lag_timer: asyncio.TimerHandle | None = None
         self._metadata_lag_ms = 0
         self._started_ms = services.clock.wall_ms()
@@ -87,16 +87,27 @@ class NodeMetrics:
 
     def page(self) -> str:
         """Everything, for Prometheus."""
+        return self._page_with(resources=True)
+
+    def page_for_clients(self) -> str:
+        """What whoever reaches a port for clients may know: where there is an authorizer, nothing that it guards."""
+        return self._page_with(resources=self._services.authorizer is None)
+
+    def _page_with(self, *, resources: bool) -> str:
         began_s = self._clock.monotonic()
-        if began_s >= self._page_until_s:
-            for prepare in self.before_page:
-                prepare()
-            self._services.connections.count_bytes()
-            self._evictions.value = self._services.fetch_sessions.evictions
-            self._page = self._registry.render(began_s) + self._services.telemetry.pushed.render(began_s)
-            ended_s = self._clock.monotonic()
-            self._page_until_s = ended_s + REUSE_FACTOR * (ended_s - began_s)
-        return self._page
+        page, until_s = self._pages.get(resources, ("", 0.0))
+        if began_s < until_s:
+            return page
+        for prepare in self.before_page:
+            prepare()
+        self._services.connections.count_bytes()
+        self._evictions.value = self._services.fetch_sessions.evictions
+        page = self._registry.render(began_s, with_resources=resources)
+        if resources:
+            page += self._services.telemetry.pushed.render(began_s)
+        ended_s = self._clock.monotonic()
+        self._pages[resources] = page, ended_s + REUSE_FACTOR * (ended_s - began_s)
+        return page
 
     # The node.
 

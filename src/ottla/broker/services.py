@@ -15,6 +15,7 @@ from ottla.broker.connections import Connections
 from ottla.broker.coordinators.composition import group_coordinators, transaction_coordinators
 from ottla.broker.coordinators.topics import CoordinatorTopics
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.group_cap import GroupCap
 from ottla.broker.hosted import Fetchers
 from ottla.broker.http_responder import HttpResponder
 from ottla.broker.image_watch import ImageWatch
@@ -139,7 +140,7 @@ class Services:
         metrics = self.metrics
         self.http = HttpResponder(
             timers=timers,
-            metrics=metrics.page,
+            metrics=metrics.page_for_clients,
             replica=self._replica_page,
             is_live=lambda: metrics.is_live,
             is_ready=lambda: metrics.is_ready,
@@ -160,6 +161,7 @@ class Services:
         self.on_config()
         self.coordinator_topics = CoordinatorTopics(self)
         self.groups = group_coordinators(self)
+        self.group_cap = GroupCap(self)
         self.transactions = transaction_coordinators(self)
         self.read_ahead = ReadAhead(runtime.offload, self.spawn)
         self.stop_node: Callable[[BaseException], None]
@@ -204,6 +206,8 @@ class Services:
             per_address_max=config.get_int("max.connections.per.ip"),
             address_overrides=config.connection_limits,
             listener_max=config.listener_ints("max.connections"),
+            for_brokers=frozenset(listener.name for listener in config.broker_listeners),
+            between_brokers=config.inter_broker_listener_name,
         )
         self.connections.rates.set_limits(
             node_rate=config.get_int("max.connection.creation.rate"),

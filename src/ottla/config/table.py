@@ -39,6 +39,9 @@ _MECHANISM_KEYS = (
 )
 """Keys that may carry a SASL mechanism between the listener's prefix and their name."""
 
+_OF_OAUTHBEARER = "sasl.oauthbearer."
+"""As may all those of this mechanism."""
+
 _SYNONYMS = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -89,6 +92,9 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
         return (name, "log.flush.scheduler.interval.ms")
     if prefixed := LISTENER_PREFIX.fullmatch(name):
         base = prefixed[1]
+        key = base.partition(".")[2]
+        if key.startswith(_OF_OAUTHBEARER):
+            return (name, key)
         return (name, next((key for key in _MECHANISM_KEYS if base.endswith(key)), base))
     return (name,)
 

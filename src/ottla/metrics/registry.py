@@ -79,8 +79,8 @@ class Registry:
         assert isinstance(found, make)
         return found
 
-    def render(self, now_s: float) -> str:
-        """The page; `now_s` is monotonic time, which rates need."""
+    def render(self, now_s: float, *, with_resources: bool = True) -> str:
+        """The page; `now_s` is monotonic time, which rates need. Without resources it names no topic and no group."""
         if self._rotated_at_s is None:
             self._rotated_at_s = now_s
         elif now_s - self._rotated_at_s >= _ROTATE_S:
@@ -89,7 +89,8 @@ class Registry:
                 for instrument in series.values():
                     if isinstance(instrument, Histogram):
                         instrument.rotate()
-        return "".join(part for row in self._rows.values() for part in self._family(row, now_s))
+        shown = (row for row in self._rows.values() if with_resources or not row.names_resources)
+        return "".join(part for row in shown for part in self._family(row, now_s))
 
     def _family(self, row: MetricRow, now_s: float) -> Iterator[str]:
         series = self._instruments.get(row.name, {})

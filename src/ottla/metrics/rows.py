@@ -26,6 +26,14 @@ class MetricRow(NamedTuple):
     series_max: int = 2000
     """Further label values share one series, so that names made up by clients cannot fill the memory."""
 
+    @property
+    def names_resources(self) -> bool:
+        """Do its labels name what some may not know of: topics, groups, directories?"""
+        return not _RESOURCE_LABELS.isdisjoint(self.labels)
+
+
+_RESOURCE_LABELS = frozenset({"topic", "consumergroup", "logdirectory"})
+
 
 COUNTER, METER, GAUGE, DURATION = Kind.COUNTER, Kind.METER, Kind.GAUGE, Kind.DURATION
 

@@ -4,7 +4,8 @@
 
 Tokens are signed JSON (RFC 7519). A token counts only if its signature is right by a key that is known, if the key's
 kind fits the algorithm that it names, and if its times, issuer and audience are as asked: what is missing is refused,
-never passed over. The keys come from a JSON document (RFC 7517), which `broker/doors` keeps fresh.
+never passed over, and so is an audience where none is expected, as in Kafka. The keys come from a JSON document (RFC
+7517), which `broker/doors` keeps fresh.
 """
 
 from __future__ import annotations
@@ -129,13 +130,16 @@ def _check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> 
     expires_ms = _time_ms(claims.get("exp"))
     if expires_ms + rules.clock_skew_ms <= now_ms:
         raise AuthenticationFailed("the token has expired")
+    if "iat" not in claims:
+        raise AuthenticationFailed("the token does not say when it was issued")
     for name in ("nbf", "iat"):
         if name in claims and _time_ms(claims[name]) - rules.clock_skew_ms > now_ms:
             raise AuthenticationFailed("the token is not valid yet")
     if rules.issuer is not None and claims.get("iss") != rules.issuer:
         raise AuthenticationFailed("the token's issuer is another")
-    if rules.audiences:
-        named = claims.get("aud")
+    # A token that names its audience is for nobody else, also where nothing says that we are among them.
+    named = claims.get("aud")
+    if rules.audiences or named is not None:
         audiences = named if isinstance(named, list) else [named]
         if not set(rules.audiences) & {each for each in audiences if isinstance(each, str)}:
             raise AuthenticationFailed("the token is for another audience")

@@ -5,7 +5,8 @@
 
 A server keeps keys that were derived from the password and are of no use for logging in (`Credential`); deriving them
 is the client's work, done once for each salt. A user that nobody knows is asked the same questions as any other, with
-a salt of its own that stays the same, and fails at the end: nobody learns who has an account.
+a salt of its own that stays the same while the node runs, and fails at the end, at the same cost. Whoever asks several
+nodes, or sees other iterations than the fewest, can still tell who has an account; Apache Kafka says it at once.
 """
 
 from __future__ import annotations
@@ -137,8 +138,9 @@ class ScramServer:
         else:
             credential = self._find(name)
         known = credential is not None
+        # Made up for everybody, so that those whom nobody knows cost no more.
+        salt = hmac.digest(self._secret, name.encode(), self._algorithm)[:24]
         if credential is None:
-            salt = hmac.digest(self._secret, name.encode(), self._algorithm)[:24]
             credential = Credential(salt, self._secret, self._secret, ITERATIONS_MIN)
         nonce = found["nonce"] + self._nonce
         answer = f"r={nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"

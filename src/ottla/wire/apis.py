@@ -13,6 +13,7 @@ from ottla.wire.message import Message
 from ottla.wire.messages import _index, message_class
 
 PRODUCE = 0
+FETCH = 1
 API_VERSIONS = 18
 
 _ADVERTISED_FROM = {PRODUCE: 0}

@@ -31,6 +31,7 @@ def handle(
         return _refused(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     try:
         check_heartbeat(request, context.api_version, services.config)
+        services.group_cap.check(request.group_id)
     except KafkaError as error:
         return _refused(error)
     sender = Sender(

@@ -36,10 +36,11 @@ def handle(context: Context, request: DescribeDelegationTokenRequest) -> Describ
 
 
 def _may_see(context: Context, token: DelegationTokenRecord) -> bool:
+    client = context.silently
     return (
         concerns(token, context.principal)
-        or context.may(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
-        or context.may(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or client.may(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
+        or client.may(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
     )
 
 

@@ -20,6 +20,7 @@ from ottla.broker.reply import Deferred, Ready, Reply
 from ottla.broker.steady_fetches import SteadyFetch, is_steady
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Heard
+from ottla.wire.apis import FETCH
 from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, pack_throttled, read_request
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def start(
     request = read_request(body, version, ELEMENTS_MAX)
     kind = _FollowerFetch if request.replica_id >= 0 else _ConsumerFetch
     authorizer = services.authorizer
-    asker = None if authorizer is None else Asker(authorizer, connection, services.audit)
+    asker = None if authorizer is None else Asker(authorizer, connection, services.audit, FETCH)
     quotas = services.quotas
     toll = None if quotas is None else quotas.current
     if toll is not None and request.replica_id >= 0:

@@ -36,8 +36,8 @@ def handle(
 def _forbidden(context: Context, request: InitProducerIdRequest) -> ErrorCode | None:
     transactional_id = request.transactional_id
     if transactional_id is None:
-        # Whoever may write to any topic at all may do so once only.
-        if context.may_cluster(Operation.IDEMPOTENT_WRITE) or context.may_for_some(Operation.WRITE, ResourceType.TOPIC):
+        # Whoever may write to any topic at all may do so once only; that is no denial.
+        if context.may_for_some(Operation.WRITE, ResourceType.TOPIC) or context.may_cluster(Operation.IDEMPOTENT_WRITE):
             return None
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     needed = [Operation.WRITE]

@@ -46,6 +46,8 @@ def _refusal(context: Context, request: JoinGroupRequest) -> ErrorCode:
     longest_ms = config.get_int("group.max.session.timeout.ms")
     if not shortest_ms <= request.session_timeout_ms <= longest_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
+    if not context.services.group_cap.has_room_for(request.group_id):
+        return ErrorCode.POLICY_VIOLATION
     return ErrorCode.NONE
 
 

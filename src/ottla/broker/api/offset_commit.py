@@ -108,6 +108,10 @@ def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitRespon
     if not request.topics:
         return OffsetCommitResponse(topics=refused)
     version = context.api_version
+    try:
+        context.services.group_cap.check(request.group_id)
+    except KafkaError as error:
+        return _merged(refused, _refuse_all(request, error))
     written = context.services.groups.write(
         request.group_id, lambda shard, now_ms: shard.offsets.commit(request, version, now_ms)
     )

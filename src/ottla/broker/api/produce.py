@@ -23,6 +23,7 @@ from ottla.metadata.acls import ResourceType
 from ottla.model import INTERNAL_TOPICS, TopicKey, Uuid
 from ottla.records import BatchHeader, InvalidRecords, read_header
 from ottla.records.validate import DecompressionBudget
+from ottla.wire.apis import PRODUCE
 from ottla.wire.frames import response_frame
 from ottla.wire.produce_codec import Opening, Request, pack, pack_one, read_request
 
@@ -201,7 +202,7 @@ def start(
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
     authorizer = services.authorizer
-    asker = None if authorizer is None else Asker(authorizer, connection, services.audit)
+    asker = None if authorizer is None else Asker(authorizer, connection, services.audit, PRODUCE)
     if request.transactional_id is not None:
         connection.opening_size = 0
         may_write_internal = _is_admin_client(view, version, position)

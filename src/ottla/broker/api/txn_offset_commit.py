@@ -60,6 +60,7 @@ async def _commit(
         partition = services.replicas.partition(GROUP_TOPIC, services.groups.partition_for(request.group_id))
         if partition is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        services.group_cap.check(request.group_id)
         guard = await services.verification.verify_partition(partition, claim)
         response: TxnOffsetCommitResponse = await services.groups.write_transactional(
             request.group_id,

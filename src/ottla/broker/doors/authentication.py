@@ -195,7 +195,9 @@ class Authentication:
     def _fail(self, reason: str, reply: bytes | None) -> Reply:
         """Say it late, and hang up: whoever guesses passwords should not guess fast."""
         connection = self._connection
-        _log.warning("authentication of %s:%d on listener %s failed: %s", *connection.peer, connection.listener, reason)
+        if self._services.connections.lines.may_tell():
+            told = (*connection.peer, connection.listener, reason)
+            _log.warning("authentication of %s:%d on listener %s failed: %s", *told)
         self._services.audit.login_failed(connection.peer[0], connection.listener, reason)
         self.close()
         connection.hold()

@@ -89,8 +89,7 @@ class Doors:
 
                 source = self._tokens[name] = token_source_of(config, name, self._services)
                 await source.start()
-        if self._servers:
-            self._services.timers.every(RELOAD_MS, self._look_for_changes)
+        self._services.timers.every(RELOAD_MS, self._look_for_changes)
 
     @staticmethod
     def _logins(config: NodeConfig) -> list[tuple[str, str]]:
@@ -193,7 +192,8 @@ class Doors:
         self._look_for_changes()
 
     def _look_for_changes(self) -> None:
-        self._services.spawn(self._reload())
+        if self._servers or self._clients:
+            self._services.spawn(self._reload())
 
     async def _reload(self) -> None:
         for contexts, server_side in ((self._servers, True), (self._clients, False)):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.config.node import NodeConfig
 from ottla.errors import KafkaError, StartupError
 from ottla.security.oauth import Keys, read_keys
+from ottla.security.sasl import OAUTHBEARER
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -29,7 +30,7 @@ class Jwks:
     """Of one listener."""
 
     def __init__(self, config: NodeConfig, listener: str, services: Services) -> None:
-        url = config.listener_value(listener, URL_KEY)
+        url = config.mechanism_value(listener, OAUTHBEARER, URL_KEY)
         if not isinstance(url, str) or not url:
             raise StartupError(
                 f"Listener {listener} offers OAUTHBEARER, but nothing says whose tokens count: set {URL_KEY} to a file "
@@ -42,7 +43,7 @@ class Jwks:
         connect_ms, read_ms = config["sasl.login.connect.timeout.ms"], config["sasl.login.read.timeout.ms"]
         named = [value for value in (connect_ms, read_ms) if isinstance(value, int)]
         self._timeout_s = max(named, default=_TIMEOUT_MS) / 1000
-        refresh_ms = config.listener_value(listener, "sasl.oauthbearer.jwks.endpoint.refresh.ms")
+        refresh_ms = config.mechanism_value(listener, OAUTHBEARER, "sasl.oauthbearer.jwks.endpoint.refresh.ms")
         assert isinstance(refresh_ms, int)
         self._refresh_ms = max(refresh_ms, REFRESH_MS_MIN)
         self._keys: Keys = {}

@@ -65,11 +65,20 @@ def material_of(config: NodeConfig, listener: str, disk: Disk, *, server_side: b
         private_key="\n".join(keys),
         key_password=text("ssl.key.password"),
         trusted="\n".join(block for kind, block in _blocks(trusted) if kind == "CERTIFICATE"),
-        peer_certificate=text("ssl.client.auth") if server_side else "required",
+        peer_certificate=_client_auth(config, listener) if server_side else "required",
         protocols=entries("ssl.enabled.protocols"),
         cipher_suites=entries("ssl.cipher.suites"),
         checks_host=text("ssl.endpoint.identification.algorithm").lower() == "https",
     )
+
+
+def _client_auth(config: NodeConfig, listener: str) -> str:
+    """Must clients show a certificate? Those who log in by SASL need none, unless their own listener says so
+    (KIP-684)."""
+    logs_in = config.security_protocols[listener] == "SASL_SSL"
+    key = f"listener.name.{listener.lower()}.ssl.client.auth"
+    value = config.listener_value(listener, "ssl.client.auth")
+    return str(value) if not logs_in or key in config.properties else "none"
 
 
 def check_replacement(config: NodeConfig, listener: str, old: TlsMaterial, new: TlsMaterial) -> None:

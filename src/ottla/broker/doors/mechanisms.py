@@ -93,7 +93,7 @@ def _scram(mechanism: str, credentials: Credentials, secrets: Random) -> MakeSer
 
 def _token_rules(config: NodeConfig, listener: str) -> TokenRules:
     def value(name: str) -> object:
-        return config.listener_value(listener, f"sasl.oauthbearer.{name}")
+        return config.mechanism_value(listener, OAUTHBEARER, f"sasl.oauthbearer.{name}")
 
     audiences, issuer, skew_s = value("expected.audience"), value("expected.issuer"), value("clock.skew.seconds")
     assert isinstance(skew_s, int)
