@@ -288,8 +288,11 @@ def serve_tls(server: ScriptedServer, certificate: Path) -> None:
 def test_long_requests_arrive_whole(certificate: Path, tls: bool, partitions: int) -> None:
     """More than a connection takes at once, in more pieces than a system takes at once, and with pieces of nothing."""
     size = 6_000_000 // partitions
-    batches = [memoryview(bytes([number % 251]) * (size + number)) for number in range(partitions)]
-    data = [PartitionProduceData(index=number, records=batch) for number, batch in enumerate([b"", *batches, b""])]
+    batches = [bytes([number % 251]) * (size + number) for number in range(partitions)]
+    data = [
+        PartitionProduceData(index=number, records=memoryview(batch))
+        for number, batch in enumerate([b"", *batches, b""])
+    ]
     request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
     with ScriptedServer(lambda head, asked: ProduceResponse()) as server:
         options = {}

@@ -101,7 +101,7 @@ class BlockingStream:
             self._socket.sendall(b"".join(pieces))
             return
         deadline_s = time.monotonic() + timeout_s
-        left = deque(map(memoryview, pieces))
+        left = deque([memoryview(piece) for piece in pieces])
         while left:
             self._socket.settimeout(max(deadline_s - time.monotonic(), 0.001))
             sent = self._socket.sendmsg(islice(left, _PIECES_MAX))

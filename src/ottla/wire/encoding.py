@@ -1,7 +1,7 @@
 """Compiles the encoder of one message class in one version: straight-line Python, nested structs inlined.
 
 Neighbouring fields of fixed size, the counts before strings and arrays, and whole arrays of numbers become one
-`Struct.pack`; the pieces are joined once, by `Message.encode`. Driven by `Message.pieces` at the first use of a version.
+`Struct.pack`; `Message.encode` joins the pieces once. Driven by `Message.pieces` at the first use of a version.
 """
 
 from __future__ import annotations
