@@ -224,6 +224,7 @@ def commands() -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
 def test_every_command_explains_itself_with_an_example_and_knows_json(
     command: list[str], monkeypatch: pytest.MonkeyPatch
