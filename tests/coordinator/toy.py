@@ -159,7 +159,7 @@ class Play:
         """The second replica has fetched everything before `offset`."""
         replicas, end_offset = self.it.node.services.replicas, self.partition.log.log_end_offset
         heard = Heard()
-        heard.ms = replicas.now_ms()
+        heard.ms = replicas.monotonic_ms()
         fetched = end_offset if offset is None else offset
         replicas.on_follower_fetch(self.partition, OTHER, -1, fetched, end_offset, 0, heard)
 

@@ -159,6 +159,27 @@ def test_a_random_read_costs_the_same_however_many_segments_there_are(segments: 
     assert [reads(base + 7) for base in bases] == [1] * segments
 
 
+@pytest.mark.parametrize("start", [0, 3, 26, 29])
+@pytest.mark.parametrize("sizes", [(9_000,), (9_000, 30), (30, 9_000, 30, 30)], ids=str)
+def test_a_reader_who_goes_on_needs_one_short_read_where_batches_are_large(sizes: tuple[int, ...], start: int) -> None:
+    """Spans end where the index knows a batch to begin, so the next one begins there: one look at its header says so,
+    however large the batch before it is. With small ones between them a scan may be needed as well, and is right."""
+    disk, log = new_log()
+    for number in range(30):
+        append(log, batch(value=bytes(sizes[number % len(sizes)])))
+    log._active.tail_start = log.log_end_offset
+    offset, found = start, []
+    while offset < 30:
+        before = disk.reads
+        span = log.read(offset, max_bytes=20_000, upper_bound=30)
+        assert span is not None
+        if offset and len(sizes) == 1:  # The very first batch has no entry.
+            assert disk.reads - before == 1
+        found += read(log, offset, max_bytes=20_000)
+        offset = found[-1] + 1
+    assert found == list(range(start, 30))
+
+
 # Rolling.
 
 

@@ -291,7 +291,7 @@ def test_a_flush_moves_the_recovery_point_only_as_far_as_it_was_prepared() -> No
     flush.run()
     assert log.recovery_point == 0
     log.on_flushed(flush, NOW + 9)
-    assert (log.recovery_point, log.unflushed_messages, log.last_flush_ms) == (10, 2, NOW + 9)
+    assert (log.recovery_point, log.log_end_offset, log.last_flush_ms) == (10, 12, NOW + 9)
 
 
 def test_a_truncation_during_a_flush_lowers_what_it_promises() -> None:

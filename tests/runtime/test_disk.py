@@ -108,9 +108,22 @@ def test_a_lock_excludes_this_process_and_others_until_it_is_released(tmp_path: 
     disk.lock(path)()
 
 
-def test_fresh_data_is_cached_and_can_be_prefetched(tmp_path: Path) -> None:
-    file = SystemDisk().open(str(tmp_path / "log"), create=True)
+@pytest.mark.parametrize("counted", [True, False])
+def test_what_was_evicted_is_not_cached_and_can_be_brought_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool
+) -> None:
+    if not counted:
+        monkeypatch.setattr("ottla.runtime.disk._cachestat", lambda: None)
+    path = tmp_path / "log"
+    file = SystemDisk().open(str(path), create=True)
     file.write(0, bytes(1 << 20))
+    file.sync()
+    assert file.cached(0, 1 << 20)
+    assert file.cached(4095, 2)
+    with path.open("rb") as other:
+        os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert not file.cached(0, 1 << 20)
+    assert not file.cached(4095, 2)
     file.prefetch(0, 1 << 20)
     assert file.cached(0, 1 << 20)
 

@@ -23,6 +23,7 @@ from ottla.runtime.timers import Timer, TimerWheel
 
 if TYPE_CHECKING:
     from ottla.broker.doors.authentication import Authentication
+    from ottla.broker.steady_fetches import SteadyFetch
 
 IN_FLIGHT_MAX = 128
 """Requests of one connection that may be started and not yet answered; then reading stops until replies have left."""
@@ -134,6 +135,7 @@ class ClientConnection:
         "requests_seen",
         "sent_bytes",
         "software",
+        "steady_fetch",
     )
 
     def __init__(self, service: Service, listener: str, http: HttpResponder | None = None) -> None:
@@ -177,6 +179,8 @@ class ClientConnection:
         """How long the beginning of this peer's last produce request was (`wire/produce_codec`); 0 if unknown."""
         self.commit_size = 0
         """The same of its last plain offset commit (`known_commits`)."""
+        self.steady_fetch: SteadyFetch | None = None
+        """This peer's last fetch, if the next one may go on from it."""
         self.malformed = False
         self.received_bytes = 0
         self.requests = 0

@@ -159,7 +159,7 @@ class DirectoryMoves:
             self._running = False
 
     async def _pause(self) -> None:
-        now_ms = self._services.replicas.now_ms()
+        now_ms = self._services.replicas.monotonic_ms()
         wait_ms = self._throttle.wait_ms(now_ms) if self._throttle.is_exceeded(now_ms) else IDLE_MS
         timer = self._services.timers.after(wait_ms, self._wakeup.set)
         await self._wakeup.wait()
@@ -191,7 +191,7 @@ class DirectoryMoves:
 
     async def _step(self, move: _Move) -> bool:
         services = self._services
-        now_ms = services.replicas.now_ms()
+        now_ms = services.replicas.monotonic_ms()
         self._throttle.rate = services.config.get_int("replica.alter.log.dirs.io.max.bytes.per.second")
         if not move.follower.is_ready(now_ms) or self._throttle.is_exceeded(now_ms):
             return False

@@ -23,12 +23,11 @@ from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.broker.request_metrics import SAMPLE_MASK, ApiMeters
 from ottla.errors import Malformed
 from ottla.runtime.timers import Timer
-from ottla.wire import commit_codec
+from ottla.wire import commit_codec, fetch_codec, produce_codec
 from ottla.wire.apis import API_VERSIONS, APIS, PRODUCE, Api
 from ottla.wire.frames import read_request_header, response_frame
 from ottla.wire.message import Message
 from ottla.wire.primitives import skip_tagged_fields
-from ottla.wire.produce_codec import find_opening
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -119,7 +118,7 @@ class Dispatcher:
         if tracing is not None and not traced:
             return tracing.trace(self, connection, buffer, view, start, end)
         if connection.opening_size:
-            found = find_opening(buffer, start, end, connection.opening_size, self._openings)
+            found = produce_codec.find_opening(buffer, start, end, connection.opening_size, self._openings)
             if found is not None:
                 # The way of nearly all that a busy node does, so it is written out here, call by call.
                 version, correlation_id, opening, first, last = found
@@ -142,7 +141,7 @@ class Dispatcher:
             position = start + 10 + (client_id_size if client_id_size > 0 else 0)
             if position >= end:
                 raise Malformed("a client id is longer than its request")
-            if api_key == PRODUCE and 3 <= version <= 13:
+            if api_key == PRODUCE and produce_codec.FIRST_VERSION <= version <= produce_codec.LAST_VERSION:
                 if version >= 9:
                     position = position + 1 if buffer[position] == 0 else skip_tagged_fields(buffer, position)
                 requests = self._produce_requests
@@ -155,7 +154,7 @@ class Dispatcher:
                 began_s = self._clock.monotonic()
                 reply = produce.start(self._services, connection, buffer, view, version, correlation_id, position, end)
                 return self._metrics.timed(self._metrics.produce, began_s, reply)
-            if api_key == FETCH and 4 <= version <= 18:
+            if api_key == FETCH and fetch_codec.FIRST_VERSION <= version <= fetch_codec.LAST_VERSION:
                 if version >= 12:
                     position = position + 1 if buffer[position] == 0 else skip_tagged_fields(buffer, position)
                 meters = self._metrics.fetch

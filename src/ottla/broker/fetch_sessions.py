@@ -124,11 +124,18 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        self.use(session, now_ms)
+        return session
+
+    def has(self, session: FetchSession) -> bool:
+        return self._sessions.get(session.session_id) is session
+
+    def use(self, session: FetchSession, now_ms: int) -> None:
+        """A request of the session has come, with the epoch that it was to have."""
         session.advance_epoch()
         session.used_ms = now_ms
-        del self._sessions[session_id]
-        self._sessions[session_id] = session
-        return session
+        del self._sessions[session.session_id]
+        self._sessions[session.session_id] = session
 
     def create(
         self, make: type[S], wanted: list[Wanted], *, by_id: bool, replica_id: int = -1, now_ms: int

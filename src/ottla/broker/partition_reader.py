@@ -155,7 +155,7 @@ class ConsumerReader(PartitionReader):
             return
         span = log.read(offset, max_bytes=max_bytes, upper_bound=upper, min_one=min_one)
         if span is not None:
-            found.span = FileSpan(span.file, span.position, span.size)
+            found.span = span
             if self._committed_only:
                 found.aborted = log.aborted_transactions_in(offset, span, upper)
 
@@ -226,7 +226,7 @@ class FollowerReader(PartitionReader):
         elif (max_bytes > 0 or min_one) and not (hosted.throttled and self._is_throttled(leader)):
             span = log.read(offset, max_bytes=max_bytes, upper_bound=log_end, min_one=min_one)
             if span is not None:
-                found.span = FileSpan(span.file, span.position, span.size)
+                found.span = span
         if arrived is not None:
             # Only now: a fetch that could not be served proves nothing.
             self._replicas.on_follower_fetch(
@@ -242,7 +242,7 @@ class FollowerReader(PartitionReader):
     def _is_throttled(self, leader: PartitionLeader) -> bool:
         """Never one that is in sync: it would fall out of the in-sync set."""
         throttle = self._services.leader_throttle
-        return self._replica_id not in leader.isr and throttle.is_exceeded(self._replicas.now_ms())
+        return self._replica_id not in leader.isr and throttle.is_exceeded(self._replicas.monotonic_ms())
 
 
 def _forbidden(wanted: Wanted, remembered: FetchPartition | None) -> Found:

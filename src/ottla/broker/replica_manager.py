@@ -72,12 +72,12 @@ class ReplicaManager:
         self._waking = False
         self._brokers: dict[int, LiveBroker] = {}
         self.fetchers: Fetchers = NoFetchers()
-        self.propose_isr: Callable[[HostedPartition, ProposeIsr], None] = lambda partition, proposal: None
+        self.propose_isr: Callable[[HostedPartition, ProposeIsr], None]
         """Takes a proposal to the controller, and comes back with `on_alter_partition_result`."""
         self.leaderships: dict[str, LeadershipListener] = {}
         """Who wants to know when this node begins and ceases to lead a partition, by the name of the topic."""
         self._tasks: set[asyncio.Future[None]] = set()
-        self.on_offline: Callable[[HostedPartition, BaseException], None] = lambda partition, error: None
+        self.on_offline: Callable[[HostedPartition, BaseException], None]
         """The disk under a partition failed; the others on it are the listener's to fail."""
 
     # Finding partitions.
@@ -154,15 +154,15 @@ class ReplicaManager:
             raise AssertionError
         if acks == -1 and not leader.has_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        now_ms = self._clock.wall_ms()
+        wall_ms = self._clock.wall_ms()
         stored = batch
-        header = validate_as_it_is(batch, partition.rules, now_ms)
+        header = validate_as_it_is(batch, partition.rules, wall_ms)
         if header is None:
-            stored, header, _ = validate_closely(batch, partition.rules, now_ms, api_version >= 7, budget)
+            stored, header, _ = validate_closely(batch, partition.rules, wall_ms, api_version >= 7, budget)
         log = partition.log
         try:
             appended = log.append(
-                stored, header, leader_epoch=leader.leader_epoch, now_ms=now_ms, verification_guard=guard
+                stored, header, leader_epoch=leader.leader_epoch, now_ms=wall_ms, verification_guard=guard
             )
         except DiskError as error:
             self.fail(partition, error)
@@ -173,7 +173,7 @@ class ReplicaManager:
             # What `_on_appended` does, in line: this is the way of every record that is produced.
             if not partition.gated:
                 end_offset = log.log_end_offset
-                if end_offset - log.recovery_point >= log.config.flush_messages:
+                if end_offset - log.recovery_point >= log.config.flush_messages:  # `Log.owes_flush`
                     partition.gated = True
                     self.flush(partition)
                 else:
@@ -230,7 +230,7 @@ class ReplicaManager:
             raise AssertionError
         if not leader.has_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        now_ms = self._clock.wall_ms()
+        wall_ms = self._clock.wall_ms()
         header = read_header(batch)
         rules = partition.rules
         if len(batch) > rules.max_message_bytes and not header.is_control:
@@ -239,14 +239,14 @@ class ReplicaManager:
                 f"A batch of {len(batch)} bytes is larger than the topic's {rules.max_message_bytes}.",
             )
         if rules.timestamp_type == TimestampType.LOG_APPEND_TIME:
-            header = stamp(batch, header, now_ms)
+            header = stamp(batch, header, wall_ms)
         log = partition.log
         try:
             appended = log.append(
                 batch,
                 header,
                 leader_epoch=leader.leader_epoch,
-                now_ms=now_ms,
+                now_ms=wall_ms,
                 origin=AppendOrigin.COORDINATOR,
                 verification_guard=guard,
                 transaction_version=transaction_version,
@@ -263,7 +263,7 @@ class ReplicaManager:
         meters.messages_in.value += appended.last_offset - appended.first_offset + 1
         meters.bytes_in.value += size
         if not partition.gated:
-            if log.unflushed_messages >= log.config.flush_messages:
+            if log.owes_flush:
                 partition.gated = True
                 self.flush(partition)
             else:
@@ -284,11 +284,11 @@ class ReplicaManager:
             if leader.alone:
                 if leader.on_log_end_alone(offset):
                     self._on_high_watermark(partition, offset)
-            elif effects := leader.on_log_end(offset, self.now_ms()):
+            elif effects := leader.on_log_end(offset, self.monotonic_ms()):
                 self._carry_out(partition, effects)
 
-    def now_ms(self) -> int:
-        """The time of the machines: monotonic milliseconds."""
+    def monotonic_ms(self) -> int:
+        """The time of the pure machines, which knows no calendar."""
         return int(self._clock.monotonic() * 1000)
 
     def _carry_out(self, partition: HostedPartition, effects: Sequence[Effect]) -> None:
@@ -381,11 +381,11 @@ class ReplicaManager:
             isr=frozenset(image.isr),
             min_isr=partition.min_isr,
             high_watermark=log.high_watermark,
-            now_ms=self.now_ms(),
+            now_ms=self.monotonic_ms(),
             lag_ms_max=self._lag_ms_max,
             brokers=self._brokers,
         )
-        if log.unflushed_messages >= log.config.flush_messages:
+        if log.owes_flush:
             # What an earlier leadership left unsynced waits at the gate like anything else.
             partition.durable_offset = log.recovery_point
             partition.gated = True
@@ -403,7 +403,7 @@ class ReplicaManager:
         leader = partition.leader
         assert leader is not None
         partition.image = image
-        effects = leader.on_partition(image.partition_epoch, image.replicas, frozenset(image.isr), self.now_ms())
+        effects = leader.on_partition(image.partition_epoch, image.replicas, frozenset(image.isr), self.monotonic_ms())
         self._carry_out(partition, effects)
         self._check_low_watermark(partition)
         # A fetch of a replica that was taken away is to learn of it.
@@ -481,7 +481,7 @@ class ReplicaManager:
     def on_alter_partition_result(self, partition: HostedPartition, proposal: ProposeIsr, error: ErrorCode) -> None:
         leader = partition.leader
         if leader is not None:
-            self._carry_out(partition, leader.on_alter_partition_result(proposal, error, self.now_ms()))
+            self._carry_out(partition, leader.on_alter_partition_result(proposal, error, self.monotonic_ms()))
 
     def on_brokers(self, image: MetadataImage) -> None:
         """Brokers were registered, fenced, unfenced or began to shut down."""
@@ -489,7 +489,7 @@ class ReplicaManager:
             broker.broker_id: LiveBroker(broker.epoch, broker.in_controlled_shutdown)
             for broker in image.alive_brokers()
         }
-        now_ms = self.now_ms()
+        now_ms = self.monotonic_ms()
         for partition in self.partitions():
             leader = partition.leader
             if leader is not None and not leader.alone:
@@ -500,12 +500,12 @@ class ReplicaManager:
     def on_min_isr(self, partition: HostedPartition) -> None:
         leader = partition.leader
         if leader is not None and leader.min_isr != partition.min_isr:
-            self._carry_out(partition, leader.on_min_isr(partition.min_isr, self.now_ms()))
+            self._carry_out(partition, leader.on_min_isr(partition.min_isr, self.monotonic_ms()))
             self.wake_fetches()
 
     def on_tick(self) -> None:
         """Called every half `replica.lag.time.max.ms`: who has fallen behind leaves the in-sync set."""
-        now_ms = self.now_ms()
+        now_ms = self.monotonic_ms()
         for partition in self.partitions():
             leader = partition.leader
             if leader is not None and not leader.alone:
@@ -548,7 +548,7 @@ class ReplicaManager:
         log.on_flushed(flush, self._clock.wall_ms())
         if not partition.gated:
             return
-        if log.unflushed_messages >= log.config.flush_messages:
+        if log.owes_flush:
             partition.durable_offset = max(partition.durable_offset, log.recovery_point)
             self.flush(partition)
         else:

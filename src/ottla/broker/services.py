@@ -162,8 +162,9 @@ class Services:
         self.groups = group_coordinators(self)
         self.transactions = transaction_coordinators(self)
         self.read_ahead = ReadAhead(runtime.offload, self.spawn)
-        self.stop_node: Callable[[BaseException], None] = lambda error: None
-        self.fail_directory: Callable[[str, BaseException], None] = lambda path, error: None
+        self.stop_node: Callable[[BaseException], None]
+        """What keeps the node alive failed, or the impossible came true."""
+        self.fail_directory: Callable[[str, BaseException], None]
         """The disk under a directory failed, and no partition on it is the one who noticed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -172,7 +173,7 @@ class Services:
         partition = self.replicas.partition(topic, index)
         if partition is None or self.authorizer is not None:
             return None
-        return replica_page(self.config.node_id, partition, self.replicas.now_ms())
+        return replica_page(self.config.node_id, partition, self.replicas.monotonic_ms())
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run `work` beside the loop's other business, and hold on to it until it ends."""

@@ -192,8 +192,9 @@ class Log:
         return -1 if epoch is None else epoch
 
     @property
-    def unflushed_messages(self) -> int:
-        return self.log_end_offset - self.recovery_point
+    def owes_flush(self) -> bool:
+        """Is so much unflushed that by `flush.messages` the last of it does not count before it is on the disk?"""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     @property
     def segment_base_offsets(self) -> list[int]:
@@ -520,9 +521,8 @@ class Log:
         """Does the topic's policy, or a sealed segment, ask for a flush?"""
         if self.rolled:
             return True
-        unflushed = self.log_end_offset - self.recovery_point
-        config = self.config
-        return unflushed >= config.flush_messages or (unflushed > 0 and now_ms - self.last_flush_ms >= config.flush_ms)
+        is_flushed = self.log_end_offset == self.recovery_point
+        return self.owes_flush or (not is_flushed and now_ms - self.last_flush_ms >= self.config.flush_ms)
 
     def prepare_flush(self, *, sync_parent: bool = True) -> Flush:
         """Capture what makes everything appended so far durable. One flush at a time."""

@@ -37,6 +37,13 @@ class OffsetIndex:
         slot = bisect_right(self.relative_offsets, relative_offset) - 1
         return self.positions[slot] if slot >= 0 else 0
 
+    def around(self, relative_offset: int) -> tuple[int, int]:
+        """The two known boundaries between which the batch that holds `relative_offset` starts: after the first, or at
+        it, and at the second or before; -1 for the second where the index ends earlier."""
+        slot = bisect_left(self.relative_offsets, relative_offset)
+        positions = self.positions
+        return positions[slot - 1] if slot else 0, positions[slot] if slot < len(positions) else -1
+
     def boundary_at_or_before(self, position: int) -> int:
         """The highest known batch boundary that is not beyond `position`."""
         slot = bisect_right(self.positions, position) - 1

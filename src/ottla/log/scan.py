@@ -36,6 +36,13 @@ def headers(file: File, position: int, end: int, chunk: int = 64 << 10) -> Itera
         position += header.batch_length + _OVERHEAD
 
 
+def header_at(file: File, position: int, end: int) -> BatchHeader | None:
+    """What `headers` gives first, by one read of no more than it takes."""
+    data = file.read(position, HEADER_SIZE)
+    header = _plausible(data, 0) if len(data) == HEADER_SIZE else None
+    return header if header is not None and position + header.size <= end else None
+
+
 def intact_batches(file: File, end: int, next_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Position, header and bytes of each batch from the file's start, as long as each is whole, has the CRC that it
     claims, and begins at `next_offset` or later (offsets never go back; compaction leaves gaps)."""

@@ -180,7 +180,12 @@ class Segment:
             position = self.tail_positions[slot]
             following = self.tail_positions[slot + 1] if slot + 1 < len(self.tail_last) else self.size
             return position, following - position
-        start = self.offset_index(cache).floor_position(max(0, offset - self.base_offset))
+        start, guess = self.offset_index(cache).around(max(0, offset - self.base_offset))
+        if guess - start > chunk:
+            # Large batches, most likely with an entry each: then the one is at the entry and nowhere before it.
+            guessed = scan.header_at(self.file, guess, self.size)
+            if guessed is not None and guessed.base_offset <= offset:
+                return guess, guessed.size
         for position, header in scan.headers(self.file, start, self.size, chunk):
             if header.base_offset + header.last_offset_delta >= offset:
                 return position, header.size
@@ -213,8 +218,8 @@ class Segment:
         if self.first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
-            first = next(scan.headers(self.file, 0, self.size, 128), None)
-            self.first_timestamp = first[1].max_timestamp if first else NO_TIMESTAMP
+            first = scan.header_at(self.file, 0, self.size)
+            self.first_timestamp = first.max_timestamp if first is not None else NO_TIMESTAMP
         return self.first_timestamp
 
     def aborted_transactions(self, cache: IndexCache) -> list[AbortedTxn]:
@@ -316,7 +321,8 @@ class Segment:
         cache.forget(self)
         if found is not None:
             position = found[0]
-            first = next(scan.headers(self.file, position, self.size, 128))[1]
+            first = scan.header_at(self.file, position, self.size)
+            assert first is not None
             offset = min(offset, first.base_offset)
             self.file.truncate(position)
             self.size = position

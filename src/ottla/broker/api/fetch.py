@@ -17,6 +17,7 @@ from ottla.broker.limits import ELEMENTS_MAX, FETCH_WAIT_MS_MAX
 from ottla.broker.partition_reader import ConsumerReader, FollowerReader, Found
 from ottla.broker.purgatory import DelayedFetch
 from ottla.broker.reply import Deferred, Ready, Reply
+from ottla.broker.steady_fetches import SteadyFetch, is_steady
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Heard
 from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, pack_throttled, read_request
@@ -37,7 +38,14 @@ def start(
     end: int,
 ) -> Reply:
     """Phase one: find what is there, and answer, or wait for more."""
-    request = read_request(bytes(view[position:end]), version, ELEMENTS_MAX)
+    body = bytes(view[position:end])
+    steady = connection.steady_fetch
+    if steady is not None:
+        ready = steady.answer(services, body, version, correlation_id)
+        if ready is not None:
+            return ready
+        connection.steady_fetch = None
+    request = read_request(body, version, ELEMENTS_MAX)
     kind = _FollowerFetch if request.replica_id >= 0 else _ConsumerFetch
     authorizer = services.authorizer
     asker = None if authorizer is None else Asker(authorizer, connection, services.audit)
@@ -46,10 +54,14 @@ def start(
     if toll is not None and request.replica_id >= 0:
         toll.waive()
         toll = None
+    fetch = kind(services, request, version, correlation_id, connection.listener, asker, toll)
     try:
-        return kind(services, request, version, correlation_id, connection.listener, asker, toll).start()
+        reply = fetch.start()
     except KafkaError as error:
         return pack_refusal(version, correlation_id, error.code)
+    if is_steady(request, version):
+        connection.steady_fetch = fetch.as_steady(body)
+    return reply
 
 
 class _Fetch:
@@ -141,6 +153,18 @@ class _Fetch:
             reply.when_done(lambda: deferred.resolve(reply.reply))
         else:
             deferred.resolve(reply)
+
+    def as_steady(self, body: bytes) -> SteadyFetch | None:
+        """For the next one to go on from, if this one found records and nothing else, in a session that is about them
+        alone."""
+        session, found = self._session, self._found
+        if session is None or len(session.partitions) != 1 or len(found) != 1 or self._request.replica_id >= 0:
+            return None
+        (entry,) = found
+        if entry.span is None or entry.remembered is None or entry.hosted is None:
+            return None
+        max_bytes = min(entry.wanted.max_bytes, self._max_bytes)
+        return SteadyFetch(body, self._version, self._min_bytes, max_bytes, session, entry.remembered, entry.hosted)
 
     # Answering.
 
@@ -234,7 +258,7 @@ class _Fetch:
         if sent:
             self._services.metrics.replication_bytes_out.value += sent
         if throttled:
-            self._services.leader_throttle.record(throttled, self._services.replicas.now_ms())
+            self._services.leader_throttle.record(throttled, self._services.replicas.monotonic_ms())
 
     def _nodes(self, told: list[Found]) -> list[NodeAddress]:
         """Where the new leaders are that the partitions' answers name, by the listener that was asked (KIP-951)."""
@@ -329,7 +353,7 @@ class _FollowerFetch(_Fetch):
             session.update(wanted, [])
         self._watch = session
         self._places: dict[FetchPartition, int] = {}
-        hurry = self._look(session.on_request(services.replicas.now_ms()), session.heard)
+        hurry = self._look(session.on_request(services.replicas.monotonic_ms()), session.heard)
         if hurry or self._size >= self._min_bytes or self._wait_ms_max <= 0 or not session.hears_of_any:
             self._leave()
             return self._answer()

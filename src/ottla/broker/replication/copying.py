@@ -170,7 +170,7 @@ class Copier:
             log.missing_until = 0  # All that is committed is here again, whatever was lost.
         if advanced:
             self._replicas.on_follower_advanced(partition)
-        if size and log.unflushed_messages >= log.config.flush_messages:
+        if size and log.owes_flush:
             # With `flush.messages` we hold a record only after its fsync, and say so with the next fetch.
             self._settle(followed)
         return size
@@ -241,7 +241,7 @@ class Copier:
 
     def on_settled(self, followed: Followed) -> None:
         log = followed.partition.log
-        if log.cut_unsynced or log.unflushed_messages >= log.config.flush_messages:
+        if log.cut_unsynced or log.owes_flush:
             # The flush that ended was under way before. Not here: this is called out of the line that we would join.
             asyncio.get_running_loop().call_soon(self._settle, followed)
             return
