@@ -23,6 +23,7 @@ KB = 1024
 RUN_BYTES = 320e6
 RUN_SECONDS = 0.9
 FILL_BYTES = 400e6
+EVICTIONS_MAX = 10
 LARGE_BATCHES = Batches.filling(64 * KB, KB)
 
 
@@ -163,7 +164,11 @@ def cached_fetch(partitions: int, bar: float) -> Case:
 
 
 def _cold_fetch(side: Side, topic: str) -> Sample:
-    total, resident = load.evict(side.segments(topic, 0))
+    for _ in range(EVICTIONS_MAX):
+        total, resident = load.evict(side.segments(topic, 0))
+        if resident <= total // 100:
+            break
+        time.sleep(1)  # The kernel still holds some of it for whoever read it last.
     if total < FILL_BYTES * 0.9 or resident > total // 100:
         raise LoadFailed(f"not cold: {resident} of {total} bytes stayed in the page cache")
     return fetch(side, topic, passes=1)[1]

@@ -313,6 +313,7 @@ class Bench:
         def write(side: Side, topic: str) -> Sample:
             assert isinstance(side, FormatSide)
             session = self._world.session()
+            os.sync()  # What was written before is not to go to the disk while this is measured.
             before = self._world.cpu_seconds()
             answer = session.ask(
                 "write",

@@ -348,6 +348,19 @@ def test_a_silent_member_is_out_after_its_session(group: GroupClient, topic: Top
     assert described.members == []
 
 
+def test_who_does_not_give_up_in_time_is_out(group: GroupClient, topic: Topic) -> None:
+    """It sends heartbeats, which are no excuse."""
+    group.join("m1", topics=[topic.name], rebalance_timeout_ms=300)
+    group.join("m2", topics=[topic.name])
+    kept = told(group.heartbeat("m1", 2))
+    assert kept is not None
+    assert len(kept[topic.topic_id]) == 2
+    assert told(group.heartbeat("m2", 3)) is None
+    eventually(lambda: group.heartbeat("m1", 2).error_code, lambda code: code == ErrorCode.UNKNOWN_MEMBER_ID)
+    assert told(group.heartbeat("m2", 3)) == {topic.topic_id: [0, 1, 2, 3]}
+    assert [member.member_id for member in group.describe().members] == ["m2"]
+
+
 def test_an_assignor_may_be_asked_for(group: GroupClient, topic: Topic) -> None:
     group.join("m1", topics=[topic.name], assignor="range")
     assert group.describe().assignor_name == "range"

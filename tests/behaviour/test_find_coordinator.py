@@ -9,8 +9,9 @@ from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest,
 from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse
 from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from ottla.wire.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
-from tests.behaviour.client import TOPIC_RESOURCE, Client, eventually
+from tests.behaviour.client import LATEST, TOPIC_RESOURCE, Client, Topic, eventually
 from tests.behaviour.conftest import Node, StartNode
+from tests.behaviour.transactions import NOT_YET, Transactional
 
 GROUP = 0
 TRANSACTION = 1
@@ -103,14 +104,19 @@ def configured(start_node: StartNode) -> Node:
     )
 
 
-def test_the_topics_of_coordinators_are_made_on_first_use(configured: Node) -> None:
+def test_the_topics_of_coordinators_are_made_on_first_use(configured: Node, on_apache: bool) -> None:
+    """§5.11, 111. Kafka lets the client ask again; we tell the first who asks, unless it takes us long."""
     with Client((configured.host, configured.port)) as client:
         for topic in TOPICS.values():
             described = client.describe_topic(topic)
             assert described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert described.is_internal
-        for kind in TOPICS:
-            found(client, 6, kind, "a")
+        for kind, topic in TOPICS.items():
+            (first,) = ask(client, 6, kind, "a")
+            if on_apache or first.error_code:
+                assert first.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+                found(client, 6, kind, "a")
+            assert client.describe_topic(topic).error_code == 0
         groups, transactions = (client.describe_topic(topic) for topic in TOPICS.values())
         assert (groups.is_internal, transactions.is_internal) == (True, True)
         assert (len(groups.partitions), len(transactions.partitions)) == (3, 4)
@@ -137,3 +143,35 @@ def test_a_topic_that_cannot_be_made_leaves_no_coordinator(start_node: StartNode
             assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
             assert answer.error_message == ("The coordinator is not available." if version == 3 else "")
         assert client.describe_topic(TOPICS[GROUP]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    ("name", "group_partition", "id_partition"), [("hello", 1, 2), ("Hello World", 0, 0), ("polygenelubricants", 0, 0)]
+)
+def test_a_name_is_coordinated_where_javas_hash_of_it_says(
+    configured: Node, name: str, group_partition: int, id_partition: int
+) -> None:
+    """§5.8, 74. Java's hashes of these are 99,162,322 and -862,545,276, whose sign is dropped, and -2,147,483,648,
+    which cannot do without and counts as 0."""
+    with Client((configured.host, configured.port)) as client:
+        for kind in TOPICS:
+            found(client, 6, kind, name)
+        producer = Transactional(client, name)
+        producer.find_coordinator()
+        before = ends(client, TOPICS[TRANSACTION])
+        producer.take()
+        after = ends(client, TOPICS[TRANSACTION])
+        assert [index for index in after if after[index] != before[index]] == [id_partition]
+        assert eventually(lambda: producer.add_offsets(name), lambda code: code not in NOT_YET) == 0
+        assert [(each.topic, each.partitions) for each in producer.describe().topics] == [
+            (TOPICS[GROUP], [group_partition])
+        ]
+
+
+def ends(client: Client, topic: str) -> dict[int, int]:
+    """Where the records of each partition end."""
+    described = client.describe_topic(topic)
+    return {
+        each.partition_index: client.list_offset(Topic(topic), LATEST, partition=each.partition_index).offset
+        for each in described.partitions
+    }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.wire.messages.describe_groups_request import DescribeGroupsRequest
+from ottla.wire.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 from ottla.wire.messages.leave_group_request import MemberIdentity
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
 from tests.behaviour.client import eventually
@@ -23,6 +26,8 @@ SETTINGS = {
 }
 
 NEWS = subscription("news")
+BEFORE_OR_DURING = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+"""What a heartbeat may be told while somebody's JoinGroup is on its way."""
 
 MakeMember = Callable[..., GroupMember]
 """A member of the test's own group; options as of `GroupMember`."""
@@ -412,6 +417,47 @@ def test_the_last_silent_member_leaves_an_empty_group(member: MakeMember) -> Non
     assert lost.join().generation_id == 3
 
 
+def test_a_heartbeat_during_a_rebalance_says_so_and_counts(member: MakeMember) -> None:
+    """§5.11, 103. Whoever is slower than its own session has shown nothing, and begins anew."""
+    for attempt in range(50):
+        if beats_through_a_rebalance(member, session_ms=400 + 100 * attempt):
+            return
+    pytest.fail("this machine is too slow for sessions of five seconds")
+
+
+def beats_through_a_rebalance(member: MakeMember, *, session_ms: int) -> bool:
+    """Two members whose sessions began at one moment are asked to join again, and neither does: one says nothing, the
+    other sends heartbeats, and outlives it. Were all of these in time?"""
+    first, silent, third, watcher = (member() for _ in range(4))
+    for each in (first, silent, third):
+        each.group = f"{watcher.group}-{session_ms}"
+    await_coordinator(first)
+    stable(first, silent)
+    first.session_ms = silent.session_ms = session_ms
+    sent_s = time.monotonic()
+    rejoin(first, silent)
+    third.enter()
+    is_rebalancing = is_silent_out = False
+    while not (is_rebalancing and is_silent_out):
+        group = described(watcher, first.group)
+        is_rebalancing = group.group_state == "PreparingRebalance"
+        is_silent_out = silent.member_id not in {each.member_id for each in group.members}
+        before_s, sent_s = sent_s, time.monotonic()
+        answer = first.beat()
+        if time.monotonic() - before_s > 0.9 * session_ms / 1000:
+            return False
+        assert answer in ((ErrorCode.REBALANCE_IN_PROGRESS,) if is_rebalancing else BEFORE_OR_DURING)
+    assert silent.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+    first.start_join()
+    rebalanced(first, third)
+    return True
+
+
+def described(client: GroupMember, group: str) -> DescribedGroup:
+    (found,) = client.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse).groups
+    return found
+
+
 def test_who_does_not_join_again_in_time_is_removed(member: MakeMember) -> None:
     first, second = member(rebalance_ms=700), member(rebalance_ms=700)
     stable(first, second)
@@ -625,6 +671,7 @@ def test_a_static_member_may_have_but_one_name(member: MakeMember) -> None:
 # The coordinator.
 
 
+@pytest.mark.slow
 def test_members_are_still_members_after_a_restart(start_node: StartNode, name: str) -> None:
     node = start_node({**SETTINGS, "offsets.topic.num.partitions": "1"})
     address = (node.host, node.port)

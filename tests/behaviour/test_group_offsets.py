@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
+from ottla.coordinator.java_hash import partition_for
+from ottla.coordinator.stored import GROUP_KINDS, StoredRecord
 from ottla.errors import ErrorCode
-from ottla.model import Uuid
+from ottla.model import GROUP_TOPIC, Uuid
+from ottla.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
+from ottla.wire.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
+from ottla.wire.messages.group_metadata_key import GroupMetadataKey
+from ottla.wire.messages.group_metadata_value import GroupMetadataValue
+from ottla.wire.messages.offset_commit_key import OffsetCommitKey
+from ottla.wire.messages.offset_commit_value import OffsetCommitValue
 from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
-from tests.behaviour.client import Client, Topic, eventually
+from tests.behaviour.client import Client, Topic, batch, eventually, now_ms
 from tests.behaviour.conftest import Node, StartNode
 from tests.behaviour.groups import COMMIT_VERSIONS, FETCH_VERSIONS, Groups, Member, new_group
 
 OK = ErrorCode.NONE
 LONGEST_METADATA = 4096
+DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.fixture
@@ -374,3 +384,79 @@ def test_offsets_of_a_group_with_members_stay(hasty_groups: Groups, name: str) -
     assert groups.fetch(group, (topic, 0)) == {(name, 0): 5}
     groups.leave(group, member)
     eventually(lambda: group in groups.list_groups(), lambda there: not there)
+
+
+def test_of_a_group_with_members_expires_what_they_are_not_subscribed_to(hasty_groups: Groups, name: str) -> None:
+    """§5.11, 110."""
+    groups, client = hasty_groups, hasty_groups.client
+    topic, other = client.create_topic(name), client.create_topic(f"{name}-other")
+    group = groups.ready(new_group())
+    member = groups.join(group, topic)
+    groups.commit(group, {(topic, 0): 5, (other, 0): 6}, version=4, member=member, retention_ms=1)
+    eventually(lambda: groups.fetch(group, version=9), lambda found: found == {(name, 0): 5})
+    assert groups.list_groups()[group].group_state == "Stable"
+    groups.leave(group, member)
+
+
+def test_the_time_of_offsets_runs_from_when_their_group_became_empty(hasty: Node, name: str) -> None:
+    """§5.11, 110: for seven days, and not from the commit. Nobody waits for so long: the records are written as a
+    coordinator would have, days ago, and the next coordinator finds them.
+
+    Where nobody ever joined there is but the commit to go by; and groups of KIP-848 have no record of when they became
+    empty.
+    """
+    long_ago, lately = now_ms() - 8 * DAY_MS, now_ms() - DAY_MS
+    with Client((hasty.host, hasty.port), client_id="__admin_client") as admin:
+        groups = Groups(admin)
+        topic = admin.create_topic(name)
+        groups.ready(new_group())
+        found = admin.describe_topic(GROUP_TOPIC)
+        internal, count = Topic(GROUP_TOPIC, found.topic_id), len(found.partitions)
+        # All in one partition, so that who looks at one of them looks at all.
+        ids = list(islice(in_partition(0, count), 6))
+        left_lately, left_long_ago, of_nobody, of_nobody_lately, modern, modern_lately = ids
+        records = [
+            became_empty(left_lately, lately),
+            committed(left_lately, topic, long_ago),
+            became_empty(left_long_ago, long_ago),
+            committed(left_long_ago, topic, lately),
+            committed(of_nobody, topic, long_ago),
+            committed(of_nobody_lately, topic, lately),
+            StoredRecord(ConsumerGroupMetadataKey(group_id=modern), ConsumerGroupMetadataValue(epoch=1)),
+            committed(modern, topic, long_ago),
+            StoredRecord(ConsumerGroupMetadataKey(group_id=modern_lately), ConsumerGroupMetadataValue(epoch=1)),
+            committed(modern_lately, topic, lately),
+        ]
+        for key, value in map(GROUP_KINDS.encode, records):
+            assert admin.produce(internal, batch(value, key=key)).error_code == 0
+    hasty.stop()
+    hasty.spawn()
+    hasty.wait_ready()
+    with Client((hasty.host, hasty.port)) as client:
+        groups = Groups(client)
+        for index in range(count):
+            groups.ready(next(in_partition(index, count)))
+        stay = {left_lately, of_nobody_lately, modern_lately}
+        assert eventually(lambda: groups.list_groups().keys() & {*ids}, lambda there: len(there) <= len(stay)) == stay
+        for group in ids:
+            assert groups.fetch(group, (topic, 0)) == {(name, 0): 7 if group in stay else -1}
+
+
+def in_partition(index: int, count: int) -> Iterator[str]:
+    """Ids of groups that are coordinated there."""
+    while True:
+        group = new_group()
+        if partition_for(group, count) == index:
+            yield group
+
+
+def became_empty(group: str, timestamp_ms: int) -> StoredRecord:
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=3, protocol=None, leader=None, current_state_timestamp=timestamp_ms
+    )
+    return StoredRecord(GroupMetadataKey(group=group), value, 3)
+
+
+def committed(group: str, topic: Topic, timestamp_ms: int) -> StoredRecord:
+    value = OffsetCommitValue(offset=7, commit_timestamp=timestamp_ms)
+    return StoredRecord(OffsetCommitKey(group=group, topic=topic.name, partition=0), value, 3)

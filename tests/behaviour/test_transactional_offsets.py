@@ -232,12 +232,18 @@ def test_a_group_that_is_not_part_of_the_transaction_is_refused(
     assert groups.stage_one(producer, group, topic, 1, version=version) is code
 
 
-# Over a restart, and while offsets expire.
+# While time passes.
 
 
 @pytest.fixture(scope="module")
 def hasty(start_node: StartNode) -> Node:
-    return start_node({"offsets.retention.check.interval.ms": "200", "offsets.topic.num.partitions": "2"})
+    return start_node(
+        {
+            "offsets.retention.check.interval.ms": "200",
+            "offsets.topic.num.partitions": "2",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+        }
+    )
 
 
 @pytest.fixture
@@ -260,3 +266,22 @@ def test_what_is_staged_does_not_expire(hasty_groups: Groups, name: str) -> None
     assert groups.fetch(group, (topic, 0)) == {(name, 0): 5}
     producer.ended(commit=True)
     assert groups.fetch(group, (topic, 0)) == {(name, 0): 8}
+
+
+def test_what_somebody_staged_who_died_holds_nobody_up_beyond_its_timeout(hasty_groups: Groups, name: str) -> None:
+    groups, client = hasty_groups, hasty_groups.client
+    topic = client.create_topic(name)
+    group = groups.ready(new_group())
+    groups.commit_one(group, topic, 5)
+    producers: list[Transactional] = []
+
+    def stage() -> ErrorCode:
+        producers.append(Transactional.begun(client, timeout_ms=500))
+        return groups.stage_one(producers[-1], group, topic, 7)
+
+    eventually(stage, lambda code: code is OK)  # Unless it takes so long that its time is up.
+    eventually(
+        lambda: groups.fetch(group, (topic, 0), require_stable=True), lambda found: found == {(topic.name, 0): 5}
+    )
+    assert producers[-1].settle() == "CompleteAbort"
+    assert groups.stage_one(producers[-1], group, topic, 8) is ErrorCode.INVALID_PRODUCER_EPOCH

@@ -100,6 +100,26 @@ def test_no_record_comes_after_its_transaction(
     assert stable_offset(producer.client, topic) == producer.client.list_offset(topic, LATEST).offset == 2
 
 
+@pytest.mark.parametrize("seen", [(0,), (4, 2)])
+def test_no_batch_overtakes_one_that_has_asked_before_it(
+    producer: Transactional, topic: Topic, name: str, seen: tuple[int, ...]
+) -> None:
+    """§5.8, 61 (KAFKA-14920): nothing of the producer is in the partition yet, and any sequence may be its first; but
+    not one behind the lowest for which the coordinator was asked."""
+    other = producer.client.create_topic(f"{name}-other")
+    assert only(producer.add(other)) == 0
+    for sequence in seen:
+        assert send(producer, topic, sequence, version=11).error_code == ErrorCode.TRANSACTION_ABORTABLE
+    assert only(producer.add(topic)) == 0
+    lowest = min(seen)
+    early = send(producer, topic, lowest + 1, version=11)
+    assert (early.error_code, early.base_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert sent(producer, topic, lowest, version=11) == 0
+    assert sent(producer, topic, lowest + 1, version=11) == 1
+    # Where none was asked for before, the same is the first.
+    assert sent(producer, other, lowest + 1, version=11) == 0
+
+
 def test_no_record_is_taken_for_an_id_that_nobody_knows(client: Client, topic: Topic, producer: Transactional) -> None:
     stranger = producer.as_producer(producer.producer_id, producer.epoch)
     stranger.transactional_id = "nobody-knows-it"

@@ -28,6 +28,8 @@ from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListO
 from ottla.wire.messages.list_offsets_response import ListOffsetsResponse
 from ottla.wire.messages.metadata_request import MetadataRequest
 from ottla.wire.messages.metadata_response import MetadataResponse, MetadataResponseBroker
+from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.produce_response import ProduceResponse
 from ottla.wire.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from ottla.wire.messages.sasl_handshake_request import SaslHandshakeRequest
@@ -279,6 +281,27 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def serve_tls(server: ScriptedServer, certificate: Path) -> None:
     server.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.tls.load_cert_chain(certificate)
+
+
+@pytest.mark.parametrize("partitions", [1, 700])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_long_requests_arrive_whole(certificate: Path, tls: bool, partitions: int) -> None:
+    """More than a connection takes at once, in more pieces than a system takes at once, and with pieces of nothing."""
+    size = 6_000_000 // partitions
+    batches = [bytes([number % 251]) * (size + number) for number in range(partitions)]
+    data = [
+        PartitionProduceData(index=number, records=memoryview(batch))
+        for number, batch in enumerate([b"", *batches, b""])
+    ]
+    request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    with ScriptedServer(lambda head, asked: ProduceResponse()) as server:
+        options = {}
+        if tls:
+            serve_tls(server, certificate)
+            options = {"security_protocol": "SSL", "ssl_truststore_location": str(certificate)}
+        with client_of(server.bootstrap, **options) as client:
+            client.ask_any(request, ProduceResponse, max_version=12)  # The last one with names of topics.
+            assert server.asked == [request]
 
 
 def test_a_trusted_server_is_spoken_to_over_tls(certificate: Path) -> None:

@@ -15,20 +15,33 @@ import pytest
 from ottla.broker.api import HANDLERS
 from ottla.broker.limits import AUTO_CREATED_MAX, DESCRIBED_CONFIGS_MAX, ELEMENTS_MAX
 from ottla.errors import ErrorCode
+from ottla.metadata.acls import Operation, PatternType, Permission, ResourceType
 from ottla.model import Uuid
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
+from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from ottla.wire.messages.create_acls_request import AclCreation, CreateAclsRequest
+from ottla.wire.messages.create_acls_response import CreateAclsResponse
 from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse
+from ottla.wire.messages.describe_groups_request import DescribeGroupsRequest
+from ottla.wire.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from ottla.wire.messages.describe_producers_response import DescribeProducersResponse
+from ottla.wire.messages.describe_transactions_request import DescribeTransactionsRequest
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.fetch_response import FetchResponse
 from ottla.wire.messages.get_telemetry_subscriptions_request import GetTelemetrySubscriptionsRequest
 from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.metadata_response import MetadataResponse
+from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.wire.schema import Field, fields_of
+from tests.behaviour.client import eventually
+from tests.group_member import GroupMember, find_coordinator
 
 from .canary import produce
-from .harness import VICTIM_TOPIC, Target, exchange, frame
+from .harness import VICTIM_TOPIC, Target, exchange, frame, watched
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +112,48 @@ def test_as_many_elements_as_are_allowed_cost_little(target: Target, key: int, p
     assert cost[0].peak_mb < PEAK_MB_MAX
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A node with an authorizer, on which nobody may do anything to the topics that `crowded` names."""
+    authorizer = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    arguments = ("--set", authorizer, "--set", "allow.everyone.if.no.acl.found=true")
+    denial = AclCreation(
+        resource_type=ResourceType.TOPIC,
+        resource_name="t",
+        resource_pattern_type=PatternType.PREFIXED,
+        principal="User:*",
+        host="*",
+        operation=Operation.ALL,
+        permission_type=Permission.DENY,
+    )
+    with watched(tmp_path_factory.mktemp("guarded"), *arguments) as made:
+        with made.client() as client:
+            answer = client.call(CreateAclsRequest(creations=[denial]), CreateAclsResponse)
+            assert answer.results[0].error_code == 0
+        yield made
+
+
+IN_SHORT = [(9, ("groups", "topics"))]
+"""OffsetFetch looked at each topic once more for each that was forbidden."""
+BY_NAME = {0: 12, 1: 12, 8: 9, 9: 9}
+"""The last version in which topics have names, where they have ids now: so that there is something to forbid."""
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [*IN_SHORT, *(pytest.param(*each, marks=pytest.mark.long) for each in CROWDED if each not in IN_SHORT)],
+    ids=name_of,
+)
+def test_so_many_that_are_forbidden_cost_little(guarded: Target, key: int, path: Path) -> None:
+    version = BY_NAME.get(key, APIS[key].last_version)
+    request = crowded(APIS[key].request, version, path, ELEMENTS_MAX - len(path))
+    with guarded.costing() as cost:
+        answer = guarded.outcome(frame(key, version, request.encode(version)), timeout_s=60)
+    assert answer is not None
+    assert cost[0].loop_s < 2 * LOOP_S_MAX, "twice what it may cost where nobody asks who may"
+    assert cost[0].peak_mb < PEAK_MB_MAX
+
+
 def test_more_elements_than_are_allowed_hang_up(target: Target) -> None:
     for key, path in CROWDED[::4]:
         version = APIS[key].last_version
@@ -123,6 +178,33 @@ def test_a_topic_is_described_once_however_often_it_is_asked_for(target: Target)
     with target.client() as client:
         answer = client.call(MetadataRequest(topics=asked), MetadataResponse)
     assert [topic.name for topic in answer.topics] == [VICTIM_TOPIC]
+
+
+@pytest.mark.parametrize(
+    "request_of_many",
+    [
+        DescribeGroupsRequest(groups=["g"] * 10_000),
+        ConsumerGroupDescribeRequest(group_ids=["g"] * 10_000),
+        DescribeTransactionsRequest(transactional_ids=["t"] * 10_000),
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None) for _ in range(10_000)]),
+    ],
+    ids=lambda request: type(request).__name__,
+)
+def test_a_group_or_an_id_is_described_once_however_often_it_is_asked_for(
+    target: Target, request_of_many: Message
+) -> None:
+    assert request_of_many.API_KEY is not None
+    with target.client() as client:
+        answer = client.call(request_of_many, APIS[request_of_many.API_KEY].response)
+    (described,) = (value for name in answer.__slots__ if isinstance(value := getattr(answer, name), list) and value)
+    assert len(described) == 1
+
+
+def test_the_producers_of_a_partition_are_described_once_however_often_it_is_asked_for(target: Target) -> None:
+    asked = [TopicRequest(name=VICTIM_TOPIC, partition_indexes=[number % 2]) for number in range(9_000)]
+    with target.client() as client:
+        answer = client.call(DescribeProducersRequest(topics=asked), DescribeProducersResponse)
+    assert [[each.partition_index for each in topic.partitions] for topic in answer.topics] == [[0, 1]]
 
 
 def test_one_request_creates_so_many_topics_and_no_more(target: Target) -> None:
@@ -161,6 +243,37 @@ def test_a_partition_is_fetched_once_however_often_it_is_asked_for(target: Targe
     with target.client() as client:
         answer = client.call(request, FetchResponse, 12)
     assert len(answer.responses[0].partitions) == 1
+
+
+def test_what_a_consumer_says_inside_its_own_protocol_is_bounded_too(target: Target) -> None:
+    """Millions of topics, or of partitions that it says it owns, in one JoinGroup."""
+    topics = b"\0\0" + (4_000_000).to_bytes(4, "big") + bytes(8_000_000) + b"\xff" * 4
+    owned = b"\0\1" + bytes(4) + b"\xff" * 4 + (1_300_000).to_bytes(4, "big") + bytes(7_800_000)
+    with GroupMember(target.node.address, "many-topics") as member:
+        await_group(member)
+        with target.costing() as cost:
+            assert member.join([("range", topics)]).generation_id == 1
+        assert cost[0].loop_s < LOOP_S_MAX
+        assert cost[0].peak_mb < PEAK_MB_MAX
+        assert member.leave() is ErrorCode.NONE
+    with GroupMember(target.node.address, "many-partitions") as member:
+        modern = ConsumerGroupHeartbeatRequest(group_id=member.group, member_id="m", rebalance_timeout_ms=60_000)
+        modern.subscribed_topic_names, modern.topic_partitions = [VICTIM_TOPIC], []
+        await_group(member)
+        assert member.call(modern, ConsumerGroupHeartbeatResponse).error_code == 0
+        member.get_id()
+        with target.costing() as cost:
+            assert member.try_join([("range", owned)]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert cost[0].loop_s < LOOP_S_MAX
+        assert cost[0].peak_mb < PEAK_MB_MAX
+        modern.member_epoch = -1
+        assert member.call(modern, ConsumerGroupHeartbeatResponse).error_code == 0
+
+
+def await_group(member: GroupMember) -> None:
+    """Its coordinator answers."""
+    eventually(lambda: find_coordinator(member, member.group), lambda error: error is ErrorCode.NONE)
+    eventually(member.beat, lambda error: error is ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_sessions_remember_only_so_much(target: Target) -> None:

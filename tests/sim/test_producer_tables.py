@@ -114,6 +114,13 @@ def test_who_has_been_silent_for_long_may_be_forgotten(story: Story) -> None:
     story.check(now_ms=NOW_MS + DEFAULT_EXPIRATION_MS)
 
 
+def test_who_was_forgotten_and_came_back_has_had_no_marker_yet(story: Story) -> None:
+    story.table.entries[2].coordinator_epoch = -1
+    with pytest.raises(Violation, match="D2"):
+        story.check()
+    story.check(now_ms=NOW_MS + DEFAULT_EXPIRATION_MS)
+
+
 def test_who_has_an_open_transaction_is_not_forgotten(story: Story) -> None:
     del story.table.entries[2]
     with pytest.raises(Violation, match="D21"):

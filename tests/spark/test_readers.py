@@ -13,10 +13,13 @@ import pytest
 from confluent_kafka import Producer, admin
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from ottla.client.blocking import BlockingClient, Pending
 from ottla.spark.offsets import SourceError
 from ottla.spark.options import SourceOptions
-from ottla.spark.source import BatchReader
+from ottla.spark.source import BatchReader, RangePartition
 from ottla.spark.stream import StreamReader
+from ottla.wire.message import Message
+from ottla.wire.messages.fetch_request import FetchRequest
 from tests.node_process import running_node
 from tests.spark.conftest import Broker, NewTopic
 
@@ -178,6 +181,45 @@ def test_many_fetches_make_one_range(stage: Stage, new_topic: NewTopic) -> None:
     for first in range(0, 200, 20):
         stage.write(20, first=first)
     assert numbers(stage.batch(kafka__max__partition__fetch__bytes="1000")) == list(range(200))
+
+
+def test_the_next_window_is_asked_for_before_this_one_is_decoded(
+    stage: Stage, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_topic()
+    for first in range(0, 60, 20):
+        stage.write(20, first=first)
+    asked: list[int] = []
+    start = BlockingClient.start
+
+    def spied(client: BlockingClient, node_id: int, request: Message, *more: Any, **how: Any) -> Pending[Any]:
+        if isinstance(request, FetchRequest):
+            asked.append(request.topics[0].partitions[0].fetch_offset)
+        return start(client, node_id, request, *more, **how)
+
+    monkeypatch.setattr(BlockingClient, "start", spied)
+    reader = stage.batch(kafka__max__partition__fetch__bytes="1000")
+    (part,) = reader.partitions()
+    reading = reader.read(part)
+    assert next(reading).num_rows == asked[-1], "what follows the first rows is on its way"
+    assert len(asked) == 2
+    assert sum(batch.num_rows for batch in reading) == 60 - asked[1]
+
+
+def test_offsets_beyond_the_end_are_data_loss(stage: Stage, new_topic: NewTopic) -> None:
+    """As when a leader lost what its followers had not copied, between planning and reading."""
+    name = new_topic()
+    stage.write(5)
+    for lenient in (False, True):
+        reader = stage.batch(failOnDataLoss=str(not lenient).lower())
+        (part,) = reader.partitions()
+        assert isinstance(part, RangePartition)
+        beyond = RangePartition(part.wanted._replace(start=7, end=9))
+        if lenient:
+            assert list(reader.read(beyond)) == []
+            continue
+        with pytest.raises(SourceError, match=f"Offsets 7 to 8 of {name}-0 are gone: it ends at 5 now"):
+            list(reader.read(beyond))
 
 
 def test_a_reader_that_stops_early_leaves_no_answer_to_the_next(stage: Stage, new_topic: NewTopic) -> None:

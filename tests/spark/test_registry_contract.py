@@ -54,7 +54,9 @@ class Confluent:
             ],
             ("POST", "/subjects/city/versions"): [(200, {"id": 3, "version": 1, "schema": CITY, **NEWER})],
             ("POST", "/subjects/other/versions"): [
-                (409, {"error_code": 409, "message": "Schema being registered is incompatible"})
+                (409, {"error_code": 40901, "message": "Schema being registered is incompatible"}),
+                # As earlier releases say it.
+                (409, {"error_code": 409, "message": "Schema being registered is incompatible"}),
             ],
         }
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
@@ -128,8 +130,9 @@ def test_a_schema_is_registered_as_confluents_clients_do(confluent: Confluent, u
     method, path, told, body = confluent.asked[-1]
     assert (method, path, body) == ("POST", "/subjects/city/versions", {"schema": CITY})
     assert told["content-type"] == MEDIA_TYPE
-    with pytest.raises(RegistryUnavailable, match="incompatible"):
-        registry.register("other", CITY)
+    for _ in range(2):
+        with pytest.raises(RegistryUnavailable, match="incompatible"):
+            registry.register("other", CITY)
 
 
 def test_what_is_not_there_is_told_apart_from_a_registry_that_does_not_answer(confluent: Confluent, url: str) -> None:
@@ -141,6 +144,17 @@ def test_what_is_not_there_is_told_apart_from_a_registry_that_does_not_answer(co
     confluent.answers["GET", "/schemas/ids/5"] = [(401, {"error_code": 401, "message": "Unauthorized"})]
     with pytest.raises(RegistryUnavailable, match="Unauthorized"):
         registry.by_id(5)
+
+
+def test_an_address_that_is_no_registrys_is_not_taken_for_schemas_that_are_missing(
+    confluent: Confluent, url: str
+) -> None:
+    """Else every record would be a dead letter."""
+    with pytest.raises(RegistryUnavailable, match="HTTP 404 Not Found"):
+        RegistryClient(RegistrySettings.parse(f"{url}/elsewhere")).by_id(7)
+    confluent.answers["GET", "/schemas/ids/7"] = [(404, "a proxy's page")]
+    with pytest.raises(RegistryUnavailable, match="HTTP 404"):
+        RegistryClient(RegistrySettings.parse(url)).by_id(7)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,11 @@ from confluent_kafka.cimpl import NewPartitions
 
 from ottla.client.blocking import BlockingClient
 from ottla.errors import KafkaError
+from ottla.model import TopicPartition
+from ottla.records.packing import PackedBatch
 from ottla.records.partitioner import partition_of_key
 from ottla.spark.checkpoints import query_id_of
+from ottla.spark.producing import Producer
 from ottla.spark.sink_options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
 from ottla.spark.staging import Rows, Task, send, stage
 from ottla.spark.transactions import SinkError
@@ -104,6 +107,30 @@ def test_many_batches_and_partitions_at_once_arrive_in_order(query: Query) -> No
     wanted = [f"row {number}" for number in range(2000)]
     send(query.sink_options, 0, iter([arrow(wanted[start : start + 100]) for start in range(0, 2000, 100)]))
     assert sorted(committed(query.bootstrap, query.topic, 2).elements()) == sorted(wanted)
+
+
+@pytest.mark.parametrize("by_column", [False, True], ids=["one-topic", "topic-column"])
+def test_small_batches_of_sparks_become_few_records_batches(
+    query: Query, monkeypatch: pytest.MonkeyPatch, by_column: bool
+) -> None:
+    packed: list[int] = []
+    add = Producer.add
+
+    def spied(producer: Producer, partition: TopicPartition, batch: PackedBatch) -> None:
+        packed.append(batch.number)
+        add(producer, partition, batch)
+
+    monkeypatch.setattr(Producer, "add", spied)
+    rows = [f"{number:0100}" for number in range(4000)]
+    small = [arrow(rows[start : start + 50]) for start in range(0, 4000, 50)]
+    options = replace(query.sink_options, guarantee=DeliveryGuarantee.AT_LEAST_ONCE)
+    if by_column:
+        options = replace(options, topic=None)
+        small = [each.append_column("topic", pa.array([query.topic] * len(each))) for each in small]
+    send(options, 0, iter(small))
+    assert sum(packed) == 4000
+    assert len(packed) <= 10
+    assert committed(query.bootstrap, query.topic, 2) == Counter(rows)
 
 
 def test_a_topic_that_is_not_there_is_created_where_brokers_do_that(node: NodeProcess) -> None:

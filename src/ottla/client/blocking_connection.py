@@ -9,6 +9,7 @@ waited for later (`receive`): the broker works while the caller does something e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.client.conversation import Answer, Conversation, LoginRefused, Ready, Send
@@ -45,7 +46,7 @@ class BlockingConnection:
         deadline_s = self._used_at_s + settings.connect_timeout_ms / 1000
         self._stream = _connect(host, port, settings.connect_timeout_ms / 1000, tls)
         try:
-            self._write(self._conversation.hello(), deadline_s)
+            self._write([self._conversation.hello()], deadline_s)
             while not self._conversation.is_open:
                 self._hear(deadline_s)
         except BaseException:
@@ -88,9 +89,9 @@ class BlockingConnection:
 
     def _ask(self, request: Message, response: type[Message], deadline_s: float, max_version: int = 1000) -> int:
         token = self._next_token
-        data = self._conversation.ask(request, response, token, max_version=max_version)
+        pieces = self._conversation.ask_in_pieces(request, response, token, max_version=max_version)
         self._next_token += 1
-        self._write(data, deadline_s)
+        self._write(pieces, deadline_s)
         return token
 
     def _wait(self, token: int, deadline_s: float) -> Message:
@@ -100,9 +101,9 @@ class BlockingConnection:
             self._hear(deadline_s)
         return self._answers.pop(token)
 
-    def _write(self, data: bytes, deadline_s: float) -> None:
+    def _write(self, pieces: Sequence[bytes | memoryview], deadline_s: float) -> None:
         try:
-            self._stream.write(data, deadline_s - monotonic_s())
+            self._stream.write(pieces, deadline_s - monotonic_s())
         except OSError as error:
             raise self._ended(error) from error
         self._used_at_s = monotonic_s()
@@ -125,13 +126,13 @@ class BlockingConnection:
             if isinstance(each, Answer):
                 self._answers[each.token] = each.response
             elif isinstance(each, Send):
-                self._write(each.data, deadline_s)
+                self._write([each.data], deadline_s)
             elif isinstance(each, Ready):
                 if each.session_ms:
                     self._expires_at_s = monotonic_s() + each.session_ms / 1000 * SESSION_SHARE
             else:
                 key = salted_password(each.password, each.salt, each.iterations, each.algorithm)
-                self._write(self._conversation.on_derived(key).data, deadline_s)
+                self._write([self._conversation.on_derived(key).data], deadline_s)
 
     def _ended(self, error: OSError) -> PeerLost:
         if isinstance(error, TimeoutError):

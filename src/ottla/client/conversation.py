@@ -25,7 +25,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.security.sasl import AuthenticationFailed, ClientMechanism, Derive, MakeClient
 from ottla.wire.apis import API_VERSIONS, APIS, Api
-from ottla.wire.frames import LENGTH_SIZE, read_response_header, request_frame
+from ottla.wire.frames import LENGTH_SIZE, read_response_header, request_head
 from ottla.wire.message import Message
 
 T = TypeVar("T")
@@ -128,8 +128,13 @@ class Conversation(Generic[T]):
     def ask(self, request: Message, response: type[Message], token: T, *, max_version: int = 1000) -> bytes:
         """What to send. Raises `KafkaError` (UNSUPPORTED_VERSION) where there is no version that both sides speak, or
         where that version cannot say what the request has to say; then nothing was asked."""
-        version = self.version_of(request, max_version)
-        return self._frame_of(request, version, response, token)
+        return b"".join(self.ask_in_pieces(request, response, token, max_version=max_version))
+
+    def ask_in_pieces(
+        self, request: Message, response: type[Message], token: T, *, max_version: int = 1000
+    ) -> list[bytes | memoryview]:
+        """The same, piece after piece: records are sent from where they are, and must stay until then."""
+        return self._pieces_of(request, self.version_of(request, max_version), response, token)
 
     def version_of(self, request: Message, max_version: int = 1000) -> int:
         assert self._versions is not None, "the peer has not answered the greeting"
@@ -154,12 +159,19 @@ class Conversation(Generic[T]):
         return self._frame_of(request, version, ApiVersionsResponse, None)
 
     def _frame_of(self, request: Message, version: int, response: type[Message], token: T | None) -> bytes:
+        return b"".join(self._pieces_of(request, version, response, token))
+
+    def _pieces_of(
+        self, request: Message, version: int, response: type[Message], token: T | None
+    ) -> list[bytes | memoryview]:
         assert request.API_KEY is not None
-        frame = request_frame(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version))
+        body = request.pieces(version)
+        size = sum(map(len, body))
+        head = request_head(request.API_KEY, version, self._correlation_id, self._client_id, size)
         question = _Question(self._correlation_id, APIS[request.API_KEY], version, response, token)
         self._questions.append(question)
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
-        return frame
+        return [head, *body]
 
     # Hearing.
 

@@ -21,6 +21,10 @@ from ottla.model import Uuid
 if TYPE_CHECKING:
     from ottla.wire.messages.list_groups_response import ListedGroup
 
+EMBEDDED_ELEMENTS_MAX = 100_000
+"""Topics and partitions that a consumer may name inside its own protocol's messages. The request that carries them is
+counted without what is in there."""
+
 PartitionCheck = Callable[[str, Uuid, int], None]
 """May this partition's offset be committed? A topic's name and id, and the partition; raises `KafkaError`."""
 

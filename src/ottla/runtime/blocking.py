@@ -11,12 +11,20 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ssl
+
+_JOINED_BYTES_MAX = 64 * 1024
+"""To copy less than that is cheaper than to tell the system where each piece is."""
+
+_PIECES_MAX = 512
+"""In one call: systems take 1,024 at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +94,21 @@ class BlockingStream:
             raise
         self._is_tls = tls is not None
 
-    def write(self, data: bytes, timeout_s: float) -> None:
-        self._socket.settimeout(max(timeout_s, 0.001))
-        self._socket.sendall(data)
+    def write(self, pieces: Sequence[bytes | memoryview], timeout_s: float) -> None:
+        """Sends them one behind the other, long ones from where they are. Raises `TimeoutError`."""
+        if self._is_tls or sum(map(len, pieces)) < _JOINED_BYTES_MAX:
+            self._socket.settimeout(max(timeout_s, 0.001))
+            self._socket.sendall(b"".join(pieces))
+            return
+        deadline_s = time.monotonic() + timeout_s
+        left = deque([memoryview(piece) for piece in pieces])
+        while left:
+            self._socket.settimeout(max(deadline_s - time.monotonic(), 0.001))
+            sent = self._socket.sendmsg(islice(left, _PIECES_MAX))
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
 
     def read_into(self, buffer: memoryview, timeout_s: float) -> int:
         """How many bytes came, at least one; 0 if the peer hung up. Raises `TimeoutError`."""

@@ -51,6 +51,7 @@ def run_job(job: Job) -> Result:
                 with_groups=with_groups,
                 with_compaction=with_compaction,
                 with_fleeting=mutation is not None and mutation.with_fleeting,
+                with_forgetting=mutation is not None and mutation.with_forgetting,
                 kinds=None if mutation is None else mutation.kinds,
             )
     finally:

@@ -53,7 +53,7 @@ def build_clients(
     for number in range(options.producers):
         owner = client(f"p{number}")
         acks = 1 if number == options.producers - 1 else -1
-        idempotent = acks == -1 and number % 2 == 0
+        idempotent = acks == -1 and number % 2 == 0 and not options.forgetful
         lane_options = LaneOptions(
             acks=acks,
             idempotent=idempotent,

@@ -15,6 +15,16 @@ def _producers_survive_truncation(patches: Patches) -> None:
     patches.replace(truncation, "_rebuild_producers", lambda log: None)
 
 
+def _open_transactions_expire(patches: Patches) -> None:
+    """Who has been silent for long is forgotten, whatever it has begun."""
+    from ottla.log.producers import ProducerStates
+
+    def is_expired(self: Any, entry: Any, now_ms: int) -> bool:
+        return bool(now_ms - entry.last_timestamp >= self.expiration_ms)
+
+    patches.replace(ProducerStates, "is_expired", is_expired)
+
+
 def _last_epoch_for_a_client(patches: Patches) -> None:
     """The last epoch, by which a coordinator could still fence, is given to a client like any other."""
     from ottla.coordinator.transaction import shard, transaction
@@ -151,6 +161,14 @@ COORDINATOR_MUTATIONS: tuple[Mutation, ...] = (
         what="a log that is cut goes on to count with batches that are gone",
         breaks=("D2", "D1"),
         apply=_producers_survive_truncation,
+    ),
+    Mutation(
+        name="open-transactions-expire",
+        what="a producer that is silent for long is forgotten though its transaction is open",
+        breaks=("D21",),
+        apply=_open_transactions_expire,
+        with_groups=True,
+        with_forgetting=True,
     ),
     Mutation(
         name="last-epoch-for-a-client",

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 
 class Inspection:
-    def __init__(self, cluster: Cluster, history: History, kept: History, *, coordinated: bool) -> None:
-        """`kept` is the history of compacted partitions."""
+    def __init__(
+        self, cluster: Cluster, history: History, kept: History, *, coordinated: bool, forgetful: bool = False
+    ) -> None:
+        """`kept` is the history of compacted partitions; `forgetful`: producers are soon forgotten."""
         self._cluster = cluster
         self._history = history
         self._kept = kept
@@ -40,7 +42,7 @@ class Inspection:
         self.metadata = MetadataChecker(cluster, self.replicas.committed_metadata)
         self.quorum = QuorumChecker(cluster)
         self.histories = HistoryChecker(history, self._ledger_of)
-        self.transactions = TransactionChecker(cluster, history, kept)
+        self.transactions = TransactionChecker(cluster, history, kept, forgetful=forgetful)
         self.groups = GroupChecker(cluster, history)
         self._coordinated = coordinated
         self.fleeting: Fleeting | None = None
@@ -134,6 +136,7 @@ class Inspection:
             "transactions left open": ended(Outcome.INFO),
             "transactions by version 1": history.by_version_1 + self._kept.by_version_1,
             "producer ids used up": self.transactions.rotations,
+            "producers forgotten": self.replicas.forgotten,
             "acknowledged": sum(1 for send in sends if send.outcome is Outcome.OK),
             "polls": len(history.polls),
             "polls of followers": history.follower_polls,

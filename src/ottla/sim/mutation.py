@@ -25,6 +25,8 @@ class Mutation:
     """Does it show only where there is a compacted topic?"""
     with_fleeting: bool = False
     """Does it show only where a topic is deleted and created again?"""
+    with_forgetting: bool = False
+    """Does it show only where producers are soon forgotten?"""
     kinds: tuple[str, ...] | None = None
     """The kinds of fault that can show it, where it takes several of them within a moment: no others, and often."""
 

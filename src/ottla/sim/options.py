@@ -28,6 +28,9 @@ EPOCHS_RUN_OUT = 0.25
 FEW_EPOCHS = 8
 """So many has a producer then: they are used up by as many transactions of version 2."""
 
+FORGETFUL = 0.3
+"""How often producers are forgotten within seconds, where that does no harm."""
+
 OUTLASTING_MS = 600_000
 """Longer than any replica is behind in a simulation."""
 
@@ -64,6 +67,9 @@ class Options:
     """The level of the feature: 2, or 1, where many transactions have one epoch."""
     epochs: int | None
     """A producer has so many epochs, if not as many as fit into its records: they run out before a seed is over."""
+    forgetful: bool
+    """Are producers that are silent for a second or two forgotten? There are none then who send again what may be
+    there, but within transactions of version 2, whose epochs tell."""
     compacted: dict[str, str] | None
     """The configuration of a compacted topic, if there is one; then the coordinators' own are compacted, too."""
     fleeting: dict[str, str] | None
@@ -90,6 +96,7 @@ class Options:
             f"{', consumers read from followers' if self.follower_reads else ''}"
             f"{f', transactions (version {self.transaction_version})' if self.coordinated else ''}"
             f"{' and groups' if self.grouped else ''}{f', {self.epochs} epochs' if self.epochs else ''}"
+            f"{', producers soon forgotten' if self.forgetful else ''}"
             f"{', compaction' if self.compacted else ''}"
             f"{', a fleeting topic' if self.fleeting is not None else ''}"
             f"{', two directories' if ',' in self.settings.get('log.dirs', '') else ''}, "
@@ -107,9 +114,11 @@ def expand(
     with_groups: bool = False,
     with_compaction: bool = False,
     with_fleeting: bool = False,
+    with_forgetting: bool = False,
 ) -> Options:
     """The same for the same seed, always. `with_groups`: whatever the seed says, there are groups and transactions;
-    `with_compaction`: there is a compacted topic; `with_fleeting`: there is one that is deleted and created again."""
+    `with_compaction`: there is a compacted topic; `with_fleeting`: there is one that is deleted and created again;
+    `with_forgetting`: producers are soon forgotten, where transactions are of version 2 and nothing is compacted."""
     random = Random(f"options/{seed}")
     if nodes is None:
         nodes = random.choice((3, 3, 3, 3, 4, 5))
@@ -164,18 +173,24 @@ def expand(
         if flush_each:
             settings["log.flush.interval.messages"] = "1"
     rules = Random(f"transactions/{seed}")
-    transaction_version = 1 if rules.random() < OLD_RULES else 2
+    transaction_version = 1 if rules.random() < OLD_RULES and not with_forgetting else 2
     epochs = FEW_EPOCHS if rules.random() < EPOCHS_RUN_OUT and coordinated else None
     # From a generator of its own: a seed stays what it is, with compaction or without.
     chance = Random(f"compaction/{seed}")
     compacted = None
-    if chance.random() < (0.5 if coordinated else 0.2) or with_compaction:
+    if (chance.random() < (0.5 if coordinated else 0.2) and not with_forgetting) or with_compaction:
         settings |= _cleaner_settings(chance)
         compacted = _compacted_topic(chance, topic)
         # Tombstones must outlast the time that a replica may be behind, or it keeps what they delete: so it is in
         # Kafka. Of the coordinators' topics they do; the other topic's may go soon.
         compacted["delete.retention.ms"] = settings["log.cleaner.delete.retention.ms"]
         settings["log.cleaner.delete.retention.ms"] = str(OUTLASTING_MS)
+    chance = Random(f"forgetful/{seed}")
+    forgetful = coordinated and transaction_version == 2 and compacted is None
+    # Where mutations are looked for in groups, seeds stay what they were before there was this.
+    forgetful = forgetful and ((chance.random() < FORGETFUL and not with_groups) or with_forgetting)
+    if forgetful:
+        settings |= _forgetful_settings(chance)
     chance = Random(f"later/{seed}")
     chosen += tuple(kind for kind in kinds if kind in LATER_KINDS and chance.random() < 0.5)
     settings["log.dirs"] = ",".join(LOG_DIRS) if chance.random() < 0.3 else DATA
@@ -202,6 +217,7 @@ def expand(
         grouped=grouped,
         transaction_version=transaction_version,
         epochs=epochs,
+        forgetful=forgetful,
         compacted=compacted,
         fleeting=fleeting,
         follower_reads=follower_reads,
@@ -227,6 +243,14 @@ def _coordinator_settings(random: Random, replication_factor: int, min_isr: int)
         "group.consumer.min.heartbeat.interval.ms": "100",
         "group.consumer.session.timeout.ms": str(random.choice((2000, 4000))),
         "group.consumer.heartbeat.interval.ms": str(random.choice((200, 500))),
+    }
+
+
+def _forgetful_settings(random: Random) -> dict[str, str]:
+    """Sooner than the coordinator ends a transaction whose producer stalls."""
+    return {
+        "producer.id.expiration.ms": str(random.choice((500, 2_000))),
+        "producer.id.expiration.check.interval.ms": "200",
     }
 
 

@@ -120,7 +120,9 @@ class Simulation:
         )
         self.fleeting: Fleeting | None = None
         self.faults = Faults(self, [KINDS[name] for name in options.fault_kinds], Random(f"{seed}/faults"))
-        self.inspection = Inspection(self.cluster, self.history, self.kept, coordinated=options.coordinated)
+        self.inspection = Inspection(
+            self.cluster, self.history, self.kept, coordinated=options.coordinated, forgetful=options.forgetful
+        )
         if options.fleeting is not None:
             writer, reader = self._new_client("d0"), self._new_client("d1")
             self.client_hosts += [writer.name, reader.name]
@@ -429,6 +431,7 @@ def run_seed(
     with_groups: bool = False,
     with_compaction: bool = False,
     with_fleeting: bool = False,
+    with_forgetting: bool = False,
     kinds: tuple[str, ...] | None = None,
 ) -> Result:
     """`kinds`: these faults only, one a second, whatever the seed says."""
@@ -441,6 +444,7 @@ def run_seed(
         with_groups=with_groups,
         with_compaction=with_compaction,
         with_fleeting=with_fleeting,
+        with_forgetting=with_forgetting,
     )
     if kinds is not None:
         options = replace(options, fault_kinds=kinds, faults_per_s=1.0)

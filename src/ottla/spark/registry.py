@@ -24,6 +24,9 @@ PAUSE_S = 0.5
 PAUSE_S_MAX = 30.0
 """Of what a registry that is asked too often (429) may say how long to wait."""
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
+_NOT_THERE = range(40401, 40500)
+"""What a registry says of subjects, versions and schemas that it does not have. A plain 404 is of somebody else, or of
+a path that is none: then no record is to blame."""
 
 
 class RegistryUnavailable(Exception):
@@ -148,8 +151,8 @@ class RegistryClient:
                     return self._ask_once(method, f"{url}/{path}", body)
                 except urllib.error.HTTPError as error:
                     with error:
-                        message = _message(error)
-                    if error.code == 404:
+                        code, message = _told(error)
+                    if code in _NOT_THERE:
                         raise UnknownSchema(message) from None
                     if error.code == 429:
                         pause_s = max(pause_s, _wanted_pause_s(error))
@@ -175,11 +178,13 @@ class RegistryClient:
             return json.loads(answer.read(ANSWER_BYTES_MAX))
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _told(error: urllib.error.HTTPError) -> tuple[int, str]:
+    """The registry's own error code and message, or HTTP's where something else has answered."""
     try:
-        return str(json.loads(error.read(ANSWER_BYTES_MAX))["message"])
+        answer = json.loads(error.read(ANSWER_BYTES_MAX))
+        return int(answer["error_code"]), str(answer["message"])
     except (OSError, ValueError, KeyError, TypeError):
-        return f"HTTP {error.code}"
+        return error.code, f"HTTP {error.code}"
 
 
 def _wanted_pause_s(error: urllib.error.HTTPError) -> float:

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-GATHERED_BYTES = 4 * 1024 * 1024
-"""Arrow batches are gathered up to this size, since Spark's are often too small to fill a record batch a partition."""
+GATHERED_BYTES_PER_PARTITION = 128 * 1024
+GATHERED_BYTES_MAX = 4 * 1024 * 1024
+"""Arrow batches that are too small to fill a record batch a partition are gathered, which copies them."""
 
 CREATED_WITHIN_MS = 15_000
 """How long a topic that is not there is waited for: brokers may create it when it is asked for."""
@@ -108,7 +109,7 @@ class _Staging:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Staged | None:
         try:
-            for gathered in _gathered(batches):
+            for gathered in self._gathered(batches):
                 self._send(gathered)
                 reached("rows-sent")
             if self._producer is None:
@@ -153,6 +154,31 @@ class _Staging:
             delivery_timeout_ms=options.delivery_timeout_ms,
         )
         return Producer(self._client, self._coordination, self._identity, settings, self._transactional_id)
+
+    def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= self._gathered_bytes():
+                yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+                waiting, size = [], 0
+        if waiting:
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+
+    def _gathered_bytes(self) -> int:
+        """What is worth being sent. Which topics a column names, is not known before its rows are looked at."""
+        topic = self._options.topic
+        return (
+            GATHERED_BYTES_MAX
+            if topic is None
+            else min(self._count(topic) * GATHERED_BYTES_PER_PARTITION, GATHERED_BYTES_MAX)
+        )
 
     def _send(self, batch: pa.RecordBatch) -> None:
         rows = Rows.of(batch, self._options.topic)
@@ -307,23 +333,6 @@ def _is_headers(kind: pa.DataType) -> bool:
 def _or_none(array: pa.Array | None) -> pa.Array | None:
     """A column of nothing is no column."""
     return None if array is None or array.null_count == len(array) else array
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= GATHERED_BYTES:
-            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
 
 
 def partition_count(client: BlockingClient, topic: str) -> int:

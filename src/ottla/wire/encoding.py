@@ -1,7 +1,7 @@
 """Compiles the encoder of one message class in one version: straight-line Python, nested structs inlined.
 
 Neighbouring fields of fixed size, the counts before strings and arrays, and whole arrays of numbers become one
-`Struct.pack`; the pieces are joined once at the end. Driven by `Message.encode` at the first use of a version.
+`Struct.pack`; `Message.encode` joins the pieces once. Driven by `Message.pieces` at the first use of a version.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def source_of_encoder(owner: type[Message], version: int) -> tuple[str, dict[str
     source.line("out = parts.append")
     _write_struct(source, owner, "message", "out")
     source.flush("out", is_flexible(owner, version))
-    source.line('return b"".join(parts)')
+    source.line("return parts")
     text = [
         "def encode(message):",
         "    try:",
@@ -155,7 +155,7 @@ def source_of_encoder(owner: type[Message], version: int) -> tuple[str, dict[str
     return "\n".join(text), source.names
 
 
-def compile_encoder(owner: type[Message], version: int) -> Callable[[Message], bytes]:
+def compile_encoder(owner: type[Message], version: int) -> Callable[[Message], list[bytes | memoryview]]:
     if version not in owner.VERSIONS:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{owner.__name__} has no version {version}")
     text, names = source_of_encoder(owner, version)

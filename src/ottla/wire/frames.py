@@ -89,11 +89,15 @@ def request_frame(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: bytes | memoryview
 ) -> bytes:
     """A whole request, with its length in front."""
+    return request_head(api_key, api_version, correlation_id, client_id, len(body)) + body
+
+
+def request_head(api_key: int, api_version: int, correlation_id: int, client_id: str | None, body_size: int) -> bytes:
+    """Length and header of a request whose body is sent apart."""
     raw = b"" if client_id is None else client_id.encode()
     tags = b"\x00" if api_version >= _FLEXIBLE_FROM[api_key] else b""
-    size = 10 + len(raw) + len(tags) + len(body)
-    head = _REQUEST(size, api_key, api_version, correlation_id, -1 if client_id is None else len(raw))
-    return b"".join((head, raw, tags, body))
+    size = 10 + len(raw) + len(tags) + body_size
+    return _REQUEST(size, api_key, api_version, correlation_id, -1 if client_id is None else len(raw)) + raw + tags
 
 
 def read_response_header(frame: Buffer, flexible: bool) -> ResponseHead:

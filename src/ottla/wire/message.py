@@ -34,7 +34,7 @@ class Message:
 
     unknown_tagged_fields: tuple[tuple[int, bytes], ...]
 
-    _encoders: ClassVar[dict[int, Callable[[Message], bytes]]] = {}
+    _encoders: ClassVar[dict[int, Callable[[Message], list[bytes | memoryview]]]] = {}
     _decoders: ClassVar[dict[int, Callable[[bytes | memoryview, int, int, int], tuple[Message, int]]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -48,6 +48,11 @@ class Message:
         refused: `KafkaError` with UNSUPPORTED_VERSION, as for a version that the message does not have. A number
         out of its type's range or a string that is too long is a `ValueError`.
         """
+        return b"".join(self.pieces(version))
+
+    def pieces(self, version: int) -> list[bytes | memoryview]:
+        """What `encode` joins, in order: records are the very buffers that the message holds, for those who can send
+        them from there."""
         try:
             encoder = self._encoders[version]
         except KeyError:

@@ -1,4 +1,7 @@
-"""ConsumerGroupDescribe (key 69): consumer groups, and what each member has and shall have (KIP-848)."""
+"""ConsumerGroupDescribe (key 69): consumer groups, and what each member has and shall have (KIP-848).
+
+A group is described once, however often it is named: it may have very many members.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDe
 
 
 def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    groups = [_described(context, group_id) for group_id in request.group_ids]
+    groups = [_described(context, group_id) for group_id in dict.fromkeys(request.group_ids)]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:

@@ -1,4 +1,7 @@
-"""DescribeGroups (key 15): classic groups with their members, and what the leader assigned to each."""
+"""DescribeGroups (key 15): classic groups with their members, and what the leader assigned to each.
+
+A group is described once, however often it is named: it may have very many members.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from ottla.wire.messages.describe_groups_response import DescribedGroup, Describ
 
 
 def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    described = [_describe(context, group_id) for group_id in request.groups]
+    described = [_describe(context, group_id) for group_id in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
         for group in described:
             if not group.error_code:

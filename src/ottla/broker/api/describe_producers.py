@@ -1,4 +1,7 @@
-"""DescribeProducers (key 61): the producers that a partition's leader remembers."""
+"""DescribeProducers (key 61): the producers that a partition's leader remembers.
+
+A partition is described once, however often it is named: it may remember very many.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,22 @@ from ottla.wire.messages.describe_producers_response import (
 def handle(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
     services = context.services
     response = DescribeProducersResponse()
+    named: dict[str, dict[int, None]] = {}
     for topic in request.topics:
-        answered = TopicResponse(name=topic.name)
+        named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    for name, indexes in named.items():
+        answered = TopicResponse(name=name)
         response.topics.append(answered)
-        may_read = context.may_topic(Operation.READ, topic.name)
-        for index in dict.fromkeys(topic.partition_indexes):
+        may_read = context.may_topic(Operation.READ, name)
+        for index in indexes:
             answer = PartitionResponse(partition_index=index)
             answered.partitions.append(answer)
-            hosted = services.replicas.partition(topic.name, index)
+            hosted = services.replicas.partition(name, index)
             try:
                 if not may_read:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
                 if hosted is None:
-                    raise KafkaError(services.missing_partition(topic.name, index))
+                    raise KafkaError(services.missing_partition(name, index))
                 services.replicas.leader_or_refuse(hosted)
             except KafkaError as error:
                 answer.error_code = error.code

@@ -1,4 +1,7 @@
-"""DescribeTransactions (key 65): where the transactions of some ids stand (KIP-664)."""
+"""DescribeTransactions (key 65): where the transactions of some ids stand (KIP-664).
+
+An id is described once, however often it is named: its transaction may have very many partitions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ottla.wire.messages.describe_transactions_response import (
 
 def handle(context: Context, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(context, name) for name in request.transactional_ids]
+        transaction_states=[_describe(context, name) for name in dict.fromkeys(request.transactional_ids)]
     )
 
 

@@ -6,7 +6,7 @@ newer ones, of one group.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise, kept
@@ -56,7 +56,7 @@ def _impossible(error: KafkaError) -> OffsetFetchResponse:
 
 def _groups(context: Context, request: OffsetFetchRequest) -> list[OffsetFetchRequestGroup]:
     if context.api_version >= FIRST_VERSION_WITH_GROUPS:
-        return request.groups
+        return _once(request.groups)
     topics = None
     if request.topics is not None:
         topics = [
@@ -64,6 +64,19 @@ def _groups(context: Context, request: OffsetFetchRequest) -> list[OffsetFetchRe
             for topic in request.topics
         ]
     return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+
+
+def _once(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """A group that is asked for all that it has tells it once, however often it is named: its answer may be large."""
+    all_of: set[str] = set()
+    once: list[OffsetFetchRequestGroup] = []
+    for group in groups:
+        if group.topics is None:
+            if group.group_id in all_of:
+                continue
+            all_of.add(group.group_id)
+        once.append(group)
+    return once
 
 
 def _fetch(
@@ -129,8 +142,11 @@ def _take_forbidden(context: Context, request: OffsetFetchRequestGroup) -> list[
     """Take the topics out of the request that the client may not describe; the answers about them."""
     if context.services.authorizer is None or request.topics is None:
         return []
-    forbidden = [topic for topic in request.topics if not context.may_topic(Operation.DESCRIBE, topic.name)]
-    request.topics = [topic for topic in request.topics if topic not in forbidden]
+    allowed: list[OffsetFetchRequestTopics] = []
+    forbidden: list[OffsetFetchRequestTopics] = []
+    for topic in request.topics:
+        (allowed if context.may_topic(Operation.DESCRIBE, topic.name) else forbidden).append(topic)
+    request.topics = allowed
     return [
         OffsetFetchResponseTopics(
             name=topic.name,

@@ -60,13 +60,15 @@ def _named(*fields: tuple[str, ...], renamed: str | None = None) -> Callable[...
     """Each element of some lists of the request, known by the fields that follow the list's name."""
 
     def parts(request: Message, wire: ModuleType, error: KafkaError) -> Iterable[Told]:
-        seen: list[Told] = []
-        for source, *names in fields:
-            for part in getattr(request, source):
-                told: Told = {renamed or name: getattr(part, name) for name in names}
-                if renamed is None or told not in seen:
-                    seen.append(told)
-        return [{**told, "error_code": error.code, "error_message": error.message} for told in seen]
+        named: list[Told] = [
+            {renamed or name: getattr(part, name) for name in names}
+            for source, *names in fields
+            for part in getattr(request, source)
+        ]
+        if renamed is not None:
+            # Who is in several lists is told once.
+            named = list({told[renamed]: told for told in named}.values())
+        return [{**told, "error_code": error.code, "error_message": error.message} for told in named]
 
     return parts
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ottla.coordinator.groups import GroupKind
+from ottla.coordinator.groups import EMBEDDED_ELEMENTS_MAX, GroupKind
 from ottla.coordinator.java_hash import java_hash
 from ottla.coordinator.outcome import AnyEffect, CancelTimer, SetTimer
 from ottla.coordinator.stored import StoredRecord
@@ -441,6 +441,6 @@ def _subscribed_topics(metadata: bytes) -> list[str] | None:
     if len(metadata) < 2 or metadata[0] & 0x80:
         return None
     try:
-        return ConsumerProtocolSubscription.read(metadata, 2, 0)[0].topics
+        return ConsumerProtocolSubscription.read(metadata, 2, 0, EMBEDDED_ELEMENTS_MAX)[0].topics
     except Malformed:
         return None

@@ -1,6 +1,7 @@
 """The consumer protocol inside JoinGroup and SyncGroup: subscriptions and assignments as classic members write them.
 
-Two bytes of version, then the message. A version that is newer than ours is read as our newest, as Kafka does.
+Two bytes of version, then the message. A version that is newer than ours is read as our newest, as Kafka does. One with
+very many elements is malformed.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from ottla.coordinator.consumer.assignors import Assignment
+from ottla.coordinator.groups import EMBEDDED_ELEMENTS_MAX
 from ottla.errors import Malformed
 from ottla.metadata.images import MetadataImage
 from ottla.model import Uuid
@@ -28,11 +30,11 @@ def version_of(data: bytes) -> int:
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    return ConsumerProtocolSubscription.read(data, 2, version_of(data))[0]
+    return ConsumerProtocolSubscription.read(data, 2, version_of(data), EMBEDDED_ELEMENTS_MAX)[0]
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    return ConsumerProtocolAssignment.read(data, 2, version_of(data))[0]
+    return ConsumerProtocolAssignment.read(data, 2, version_of(data), EMBEDDED_ELEMENTS_MAX)[0]
 
 
 def write_assignment(assignment: Assignment, image: MetadataImage, version: int) -> bytes:

@@ -36,8 +36,11 @@ class _Aborted:
 class PartitionShadow:
     """The producers of one partition, as its committed batches have them."""
 
-    def __init__(self, place: TopicPartition) -> None:
+    def __init__(self, place: TopicPartition, *, forgetful: bool = False) -> None:
+        """`forgetful`: nodes may have forgotten any producer without an open transaction, so that a marker which comes
+        late ends nothing, as ever, and is not known to be late."""
         self.place = place
+        self._forgetful = forgetful
         self.producers: dict[int, _Producer] = {}
         self.aborted: list[_Aborted] = []
         self.end = 0
@@ -61,7 +64,8 @@ class PartitionShadow:
         if header.producer_id < 0:
             return None
         producer = self.producers.setdefault(header.producer_id, _Producer())
-        if header.producer_epoch < producer.epoch:
+        may_be_new = self._forgetful and producer.first_offset is None
+        if header.producer_epoch < producer.epoch and not (may_be_new and header.is_control):
             raise Violation(
                 "D8",
                 f"{self.place} at {header.base_offset}: producer {header.producer_id} has epoch "
@@ -97,7 +101,8 @@ class PartitionShadow:
         marker = next((found for found in map(read_end_txn_marker, iterate(content)) if found is not None), None)
         if marker is None:
             return None
-        if marker.coordinator_epoch < producer.coordinator_epoch:
+        may_be_new = self._forgetful and producer.first_offset is None
+        if marker.coordinator_epoch < producer.coordinator_epoch and not may_be_new:
             raise Violation(
                 "D14",
                 f"{self.place} at {header.base_offset}: a marker of coordinator epoch {marker.coordinator_epoch} after "

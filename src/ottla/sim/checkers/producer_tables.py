@@ -3,7 +3,7 @@
 The table is rebuilt from the batches as they lie on the disk, by rules of the checker's own, and held against the one
 that the log keeps: after a truncation, a restart, a change of leaders, and in the end. A log that was loaded remembers
 the last batch of a producer, and perhaps some before it; a compacted one has lost all but the last. Who has been silent
-for long may be forgotten, unless his transaction is open.
+for long may be forgotten, unless his transaction is open; and who comes back then has had no marker yet.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ REMEMBERED_BATCHES = 5
 class Account:
     """One producer, by the batches of a log."""
 
-    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "last_timestamp", "window")
+    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "first_timestamp", "last_timestamp", "window")
 
     def __init__(self) -> None:
         self.epoch = -1
         self.coordinator_epoch = -1
         self.first_offset = NO_OFFSET
         """Of its open transaction."""
-        self.last_timestamp = -1
+        self.first_timestamp = self.last_timestamp = -1
+        """Of its first batch and its last."""
         self.window: deque[tuple[int, int, int, int]] = deque(maxlen=REMEMBERED_BATCHES)
         """First and last sequence, first and last offset, of its last batches in this epoch."""
 
@@ -62,6 +63,8 @@ def _take(accounts: dict[int, Account], batch: Batch) -> None:
     content = batch.file.content
     header = read_header(content, batch.position)
     account = accounts.setdefault(header.producer_id, Account())
+    if account.first_timestamp < 0:
+        account.first_timestamp = header.max_timestamp
     if header.producer_epoch != account.epoch:
         account.epoch = header.producer_epoch
         account.window.clear()
@@ -79,21 +82,23 @@ def _take(accounts: dict[int, Account], batch: Batch) -> None:
         account.first_offset = header.base_offset
 
 
-def check_producers(machine: Machine, where: str, log: Log, batches: list[Batch], *, compacted: bool) -> None:
-    """`batches` are all that the log has."""
+def check_producers(machine: Machine, where: str, log: Log, batches: list[Batch], *, compacted: bool) -> int:
+    """`batches` are all that the log has. How many producers it has forgotten."""
     accounts, entries = rebuild(batches), log.producers.entries
     whole = log.log_start_offset == 0
+    forgotten = 0
     for producer_id, account in accounts.items():
         entry = entries.get(producer_id)
         if entry is None:
             _check_forgotten(machine, where, log, producer_id, account)
+            forgotten += 1
             continue
         known = (entry.epoch, entry.last_sequence, entry.txn_first_offset)
         right = known == account.in_short()
         if not right and not whole and 0 <= entry.txn_first_offset < log.log_start_offset:
             right = known[:2] == account.in_short()[:2]  # What its transaction began with is gone.
         if right and not compacted:
-            right = _same_window(entry, account) and (not whole or entry.coordinator_epoch == account.coordinator_epoch)
+            right = _same_window(entry, account) and (not whole or _same_coordinator(machine, log, entry, account))
         if not right:
             raise Violation(
                 "D2",
@@ -104,6 +109,7 @@ def check_producers(machine: Machine, where: str, log: Log, batches: list[Batch]
     strangers = [producer_id for producer_id in entries if producer_id not in accounts]
     if whole and not compacted and strangers:
         raise Violation("D2", f"{where}: the table has producers {strangers}, of whom there is no batch")
+    return forgotten
 
 
 def _check_forgotten(machine: Machine, where: str, log: Log, producer_id: int, account: Account) -> None:
@@ -115,6 +121,13 @@ def _check_forgotten(machine: Machine, where: str, log: Log, producer_id: int, a
     silent_ms = machine.clock.highest_wall_ms - account.last_timestamp
     if silent_ms < log.producers.expiration_ms:
         raise Violation("D2", f"{where}: producer {producer_id} wrote {silent_ms} ms ago, and is not in the table")
+
+
+def _same_coordinator(machine: Machine, log: Log, entry: ProducerEntry, account: Account) -> bool:
+    if entry.coordinator_epoch == account.coordinator_epoch:
+        return True
+    known_ms = machine.clock.highest_wall_ms - account.first_timestamp
+    return entry.coordinator_epoch == -1 and known_ms >= log.producers.expiration_ms
 
 
 def _same_window(entry: ProducerEntry, account: Account) -> bool:

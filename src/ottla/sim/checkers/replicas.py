@@ -51,6 +51,8 @@ class ReplicaChecker:
         self.on_committed: Callable[[TopicPartition, Batch], None] = lambda place, batch: None
         """Is told of each batch when it becomes committed, in order."""
         self.truncations = 0
+        self.forgotten = 0
+        """Producers that new leaders did not know any more."""
         self.unclean_restarts = 0
         self.leaderships = 0
         self.starts_moved = 0
@@ -291,7 +293,7 @@ class ReplicaChecker:
             )
         if machine.id in self._damaged:
             return
-        check_table(machine, watch)
+        self.forgotten += check_table(machine, watch)
         if watch.compacted:
             self._compaction.check_held(machine, watch.place, watch.mirror.batches, watch.end)
         missing = ledger.first_missing(watch.mirror.batches, max(watch.start, ledger.cleaned_to))

@@ -45,9 +45,11 @@ _MOVES = {
 
 
 class TransactionChecker:
-    def __init__(self, cluster: Cluster, history: History, kept: History) -> None:
-        """`kept` is the history of compacted partitions, in which not all stays that was committed."""
+    def __init__(self, cluster: Cluster, history: History, kept: History, *, forgetful: bool = False) -> None:
+        """`kept` is the history of compacted partitions, in which not all stays that was committed; `forgetful` as of
+        `PartitionShadow`."""
         self._cluster = cluster
+        self._forgetful = forgetful
         self._history = history
         self._kept = kept
         self.shadows: dict[TopicPartition, PartitionShadow] = {}
@@ -78,7 +80,7 @@ class TransactionChecker:
     def on_committed(self, place: TopicPartition, batch: Batch) -> None:
         shadow = self.shadows.get(place)
         if shadow is None:
-            shadow = self.shadows[place] = PartitionShadow(place)
+            shadow = self.shadows[place] = PartitionShadow(place, forgetful=self._forgetful)
         content = batch.file.content
         header = read_header(content, batch.position)
         with memoryview(content) as everything, everything[batch.position : batch.position + batch.size] as data:
