@@ -671,6 +671,7 @@ def test_a_static_member_may_have_but_one_name(member: MakeMember) -> None:
 # The coordinator.
 
 
+@pytest.mark.slow
 def test_members_are_still_members_after_a_restart(start_node: StartNode, name: str) -> None:
     node = start_node({**SETTINGS, "offsets.topic.num.partitions": "1"})
     address = (node.host, node.port)

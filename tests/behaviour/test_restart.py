@@ -15,6 +15,7 @@ from tests.behaviour.test_leader_epochs import topic_called
 LARGE = bytes(600_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_a_restart_keeps_everything(start_node: StartNode, name: str, ending: str) -> None:
     node = start_node({})
@@ -56,6 +57,7 @@ def test_a_restart_keeps_everything(start_node: StartNode, name: str, ending: st
             assert client.list_offset(again, EARLIEST).offset == 10
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_writing_loses_nothing_acknowledged(start_node: StartNode, name: str) -> None:
     node = start_node({})
     acknowledged: list[int] = []

@@ -460,6 +460,7 @@ def test_filters_that_mean_nothing(client: Client, producer: Transactional) -> N
 # Coming back.
 
 
+@pytest.mark.slow
 def test_transactions_outlive_the_coordinator(start_node: StartNode) -> None:
     node: Node = start_node({})
     with Client((node.host, node.port)) as client:

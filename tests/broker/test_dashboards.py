@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ottla.metrics.reference import shown_names
 from ottla.metrics.rows import ROWS
@@ -99,11 +100,16 @@ def test_the_dashboard_is_whole() -> None:
 
 
 def test_every_alert_says_how_bad_it_is_and_what_to_look_at() -> None:
-    alerts = ALERTS.read_text().split("- alert: ")[1:]
-    assert len(alerts) > 10
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert all(rule["expr"].count("(") == rule["expr"].count(")") for rule in rules)
+    assert all(set(rule) <= {"record", "alert", "expr", "for", "labels", "annotations"} for rule in rules)
+    alerts = [rule for rule in rules if "alert" in rule]
+    assert len({alert["alert"] for alert in alerts}) == len(alerts) > 10
     for alert in alerts:
-        assert re.search(r"severity: (critical|warning)", alert), alert
-        assert re.search(r'summary: ".+[.?]"', alert), alert
+        assert alert["labels"]["severity"] in ("critical", "warning"), alert
+        assert alert["annotations"]["summary"].endswith((".", "?")), alert
+        assert re.fullmatch(r"\d+m", alert.get("for", "1m")), alert
 
 
 def test_a_row_is_filled_or_known_to_be_silent(shown: set[str]) -> None:

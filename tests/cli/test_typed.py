@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import stat
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ottla.cli import profiles
-from ottla.cli.formats import Record, parse_format, unescape
+from ottla.cli.formats import Record, json_bytes, parse_format, record_json, unescape
 from ottla.cli.output import cell, size, table
 from ottla.cli.schemas import split_message
+from ottla.cli.serialization import Decoder, Undecodable
 from ottla.cli.times import parse_duration, parse_moment, show_duration, show_moment
 from ottla.errors import StartupError
+from ottla.schemas.framing import prefix
+from ottla.spark.registry import FoundSchema, RegistryClient
 from tests.cli.sessions import run_ottla
 
 RECORD = Record(
@@ -41,6 +45,37 @@ RECORD = Record(
 )
 def test_a_format_prints_what_its_tokens_say(text: str, printed: bytes) -> None:
     assert parse_format(text)(RECORD) == printed
+
+
+def test_a_record_is_told_as_json_and_what_is_no_text_beside_it_as_it_is() -> None:
+    told = record_json(RECORD, "ann", "\ufffd\0")
+    assert told["key"] == "ann"
+    assert told["value"] == "\ufffd\0"
+    assert (told.get("key_base64"), told["value_base64"]) == (None, "/wA=")
+    assert told["headers"] == [{"name": "a", "value": "1"}, {"name": "b", "value": None}]
+    binary = replace(RECORD, headers=(("h", b"\x80"),))
+    assert record_json(binary, None, {"id": 1})["headers"] == [{"name": "h", "value": "\ufffd", "value_base64": "gA=="}]
+    # What a schema has decoded is whole, whatever bytes it was.
+    assert "value_base64" not in record_json(binary, None, {"id": 1})
+    assert "value_base64" not in record_json(binary, None, "decoded")
+
+
+def test_half_a_character_is_told_by_its_number() -> None:
+    assert json_bytes({"é": "→"}) == '{"é": "→"}'.encode()
+    assert json_bytes({"é": "\ud800"}, (",", ":")) == b'{"\\u00e9":"\\ud800"}'
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"{", b"\xff"])
+def test_a_record_that_is_not_what_it_says_is_one_sentence(body: bytes) -> None:
+    class Registry(RegistryClient):
+        def __init__(self) -> None:
+            pass
+
+        def by_id(self, schema_id: int) -> FoundSchema:
+            return FoundSchema(id=schema_id, kind="JSON", text="{}", references=())
+
+    with pytest.raises(Undecodable, match="says that it is JSON of schema 7, and is not"):
+        Decoder(Registry()).decode(prefix(7) + body)
 
 
 @pytest.mark.parametrize("text", ["%", "%z", "abc\\"])
@@ -224,6 +259,7 @@ def commands() -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
 def test_every_command_explains_itself_with_an_example_and_knows_json(
     command: list[str], monkeypatch: pytest.MonkeyPatch

@@ -85,6 +85,7 @@ def test_the_controller_listens_a_thousand_above(tmp_path: Path) -> None:
         assert can_connect(("127.0.0.1", port + 1000))
 
 
+@pytest.mark.slow
 def test_what_was_there_is_there_again_after_a_restart(tmp_path: Path) -> None:
     with running_node(tmp_path):
         identity = (tmp_path / "data" / "node-1" / "meta.properties").read_text()

@@ -118,6 +118,7 @@ def test_every_level_of_acknowledgement(node: NodeProcess, topic: str, acks: int
     assert [message.value() for message in read_all(node, topic, 100)] == [str(n).encode() for n in range(100)]
 
 
+@pytest.mark.slow
 def test_many_partitions(node: NodeProcess, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=12)
     messages: list[dict[str, object]] = [{"value": str(n).encode(), "partition": n % 12} for n in range(600)]

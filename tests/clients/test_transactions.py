@@ -77,6 +77,7 @@ def reader(node: NodeProcess) -> Iterator[Callable[..., list[bytes]]]:
         consumer.close()
 
 
+@pytest.mark.slow
 def test_what_is_committed_is_read_and_what_is_aborted_is_not(
     new_topic: Callable[..., str],
     producer_of: Callable[[str], Producer],

@@ -109,6 +109,7 @@ def fill(bootstrap: str) -> None:
         value = json.dumps({"id": number, "item": "lamp" if number % 3 else "chair"})
         producer.produce("orders", value, f"customer-{number}", number % 2, timestamp=1_700_000_000_000 + number)
     producer.produce("hostile", HOSTILE, HOSTILE, headers={SCRIPT: HOSTILE})
+    producer.produce("hostile", b'{"half": "\\ud800"}', b'["\\udc00"]')
     producer.produce("hostile", None, b"\x00\xff")
     assert producer.flush(60) == 0
     for group, topic in (("billing", "orders"), (HOSTILE_GROUP, "hostile")):

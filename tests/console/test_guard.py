@@ -103,6 +103,23 @@ def test_a_login_is_remembered_for_web_sockets() -> None:
     assert ask(guard, "websocket", host="console.example") == [{"type": "websocket.close", "code": 1008}]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Basic \xe9"},
+        {"authorization": "Basic !"},
+        {"authorization": f"Basic {base64.b64encode(bytes([0xFF])).decode()}"},
+        {"cookie": f'{COOKIE}="\xe9"'},
+        {"cookie": f"{COOKIE}="},
+    ],
+)
+def test_what_is_no_password_is_refused_as_a_wrong_one(headers: dict[str, str]) -> None:
+    guard = Guard(page, loopback=False, users={"anna": "secret"})
+    with pytest.raises(Refused) as refused:
+        guard.check("http", "GET", {"host": "console.example", **headers})
+    assert refused.value.status == 401
+
+
 def test_answers_forbid_other_hosts_and_frames() -> None:
     start, _ = ask(Guard(page, loopback=True, users={}), host="localhost")
     policy = dict(start["headers"])[b"content-security-policy"]

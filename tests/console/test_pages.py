@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,9 +34,11 @@ PAGES = {
 }
 
 
-def test_every_page_opens_from_its_address_wide_and_narrow_light_and_dark(visitor: Visitor, tmp_path: Path) -> None:
-    """With nothing asked of any other host, and no complaint in the browser. Screenshots are for who looks."""
+def test_every_page_opens_from_its_address_wide_and_narrow_light_and_dark(visitor: Visitor) -> None:
+    """With nothing asked of any other host, and no complaint in the browser. Screenshots are for who looks: into the
+    directory that `OTTLA_SCREENSHOTS` names."""
     page = visitor.page
+    directory = os.environ.get("OTTLA_SCREENSHOTS")
     for path, title in PAGES.items():
         page.emulate_media(color_scheme="light")
         page.set_viewport_size({"width": 1280, "height": 900})
@@ -45,12 +48,14 @@ def test_every_page_opens_from_its_address_wide_and_narrow_light_and_dark(visito
         expect(page.locator(".notice.bad")).to_have_count(0)
         light = page.evaluate("getComputedStyle(document.body).backgroundColor")
         name = path.strip("/").replace("/", "-") or "health"
-        page.screenshot(path=tmp_path / f"{name}.png")
+        if directory:
+            page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)
         page.emulate_media(color_scheme="dark")
         page.set_viewport_size({"width": 390, "height": 844})
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
-        page.screenshot(path=tmp_path / f"{name}-narrow-dark.png")
+        if directory:
+            page.screenshot(path=Path(directory) / f"{name}-narrow-dark.png", full_page=True)
 
 
 def test_health_topics_and_nodes_tell_what_is_there(visitor: Visitor) -> None:
@@ -76,6 +81,10 @@ def test_records_are_found_by_offset_time_and_filter(visitor: Visitor) -> None:
     expect(page.locator(".record .key")).to_have_text(["customer-31", "customer-29", "customer-27"])
     page.get_by_role("link", name="Older →").click()
     expect(page.locator(".record .key")).to_have_text(["customer-25", "customer-23", "customer-21"])
+    visitor.go("/topics/orders/records?partition=1&newer=1:60")
+    expect(page.locator(".empty")).to_have_text("Nothing newer has come yet.")
+    visitor.go("/topics/orders/records?partition=1&older=1:0")
+    expect(page.locator(".empty")).to_have_text("There is nothing older.")
     visitor.go("/topics/orders/records?from=time&time=2023-11-14T22:13:20.118")
     expect(page.locator(".record .key")).to_have_text(["customer-119", "customer-118"])
     visitor.go(f"/topics/orders/records?filter={quote('chair value.id>110')}")
@@ -97,6 +106,49 @@ def test_records_can_be_saved(stage: Stage, visitor: Visitor) -> None:
         page.get_by_role("link", name="Download the key").click()
     assert Path(saved.value.path()).read_bytes() == b"customer-119"
     assert saved.value.suggested_filename == "orders-1-59.key.bin"
+
+
+def test_a_value_is_copied(visitor: Visitor) -> None:
+    visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = visitor.go("/topics/orders/records?filter=customer-119")
+    page.locator(".record summary").click()
+    page.get_by_role("button", name="Copy the value").click()
+    expect(page.locator("#said")).to_have_text("Copied")
+    assert json.loads(page.evaluate("navigator.clipboard.readText()")) == {"id": 119, "item": "lamp"}
+
+
+def test_a_topic_is_made_and_deleted(visitor: Visitor) -> None:
+    page = visitor.go("/topics")
+    page.get_by_label("Name", exact=True).fill("no/name")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator(".q-notification")).to_contain_text("no/name")
+    page.get_by_label("Name", exact=True).fill("made-by-hand")
+    page.get_by_label("Partitions").fill("3")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("h1")).to_have_text("made-by-hand")
+    expect(page.locator("tr", has_text="Partition 2")).to_contain_text("node 1")
+    page.get_by_label("The topic's name, to be sure").fill("made")
+    page.get_by_role("button", name="Delete the topic").click()
+    expect(page.locator(".q-notification")).to_contain_text("Write the topic's name")
+    page.get_by_label("The topic's name, to be sure").fill("made-by-hand")
+    page.get_by_role("button", name="Delete the topic").click()
+    expect(page.locator("h1")).to_have_text("Topics")
+    expect(page.locator("tr[data-key=orders]")).to_be_visible()
+    expect(page.locator("tr[data-key=made-by-hand]")).to_have_count(0)
+
+
+def test_charts_have_lines_and_say_what_they_are(visitor: Visitor) -> None:
+    page = visitor.go("/charts")
+    for title, said in (
+        ("Records appended, by topic", "orders 0 records/s"),
+        ("Behind the end, by group", "billing 59 records"),
+        ("Replicas", "in sync"),
+        ("Time of one question to the cluster", "from here"),
+        ("Bytes from producers, by node", "node 1"),
+    ):
+        figure = page.locator("figure", has=page.get_by_text(title, exact=True))
+        expect(figure.locator("path.chart-line").first).to_be_attached()
+        expect(figure.locator(".legend")).to_contain_text(said)
 
 
 def test_a_record_is_written_and_appears_in_a_live_tail(browser: Browser, stage: Stage, visitor: Visitor) -> None:
@@ -138,11 +190,50 @@ def test_a_group_is_moved_after_a_preview(visitor: Visitor) -> None:
     expect(page.locator("tr", has_text="orders-0")).to_contain_text("59 records")
 
 
+def test_an_address_that_leads_nowhere_shows_the_way(visitor: Visitor) -> None:
+    page = visitor.page
+    for path in ("/nowhere", "/topics/orders/partitions/0/more"):
+        answer = page.goto(visitor.url + path)
+        assert answer is not None
+        assert answer.status == 404
+        expect(page.get_by_role("alert")).to_have_text("There is no page at this address.")
+    page.get_by_role("link", name="Topics").click()
+    expect(page.locator("h1")).to_have_text("Topics")
+    # The browser itself complains of a page that is not there.
+    assert all("404" in each for each in visitor.complaints)
+    visitor.complaints.clear()
+
+
+def test_a_long_name_makes_no_page_too_wide(stage: Stage, visitor: Visitor) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"long.{'x' * 240}"
+    admin = AdminClient({"bootstrap.servers": stage.node.bootstrap})
+    admin.create_topics([NewTopic(name, 1)])[name].result(60)
+    page = visitor.page
+    try:
+        visitor.go(f"/topics/{name}")  # From now on the console knows it.
+        for path in (
+            "/charts",
+            "/topics",
+            f"/topics/{name}",
+            f"/topics/{name}/records",
+            f"/topics/{name}/partitions/0",
+        ):
+            visitor.go(path)
+            for width in (1280, 390):
+                page.set_viewport_size({"width": width, "height": 844})
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    finally:
+        admin.delete_topics([name])[name].result(60)
+
+
 def test_what_people_write_is_never_run(visitor: Visitor) -> None:
     page = visitor.go("/topics/hostile/records")
     page.locator(".record summary").last.click()
-    expect(page.locator("pre").nth(1)).to_have_text(HOSTILE, use_inner_text=True)
+    expect(page.locator(".record").last.locator("pre").first).to_have_text(HOSTILE, use_inner_text=True)
     expect(page.locator(".record").first).to_contain_text("00 ff")
+    expect(page.locator(".record").nth(1)).to_contain_text('{"half": "\\ud800"}')
     visitor.go(f"/groups?q={quote('<script>')}")
     page.get_by_role("link", name=HOSTILE_GROUP).click()
     expect(page.locator("h1")).to_have_text(HOSTILE_GROUP)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+import ottla.testing
 from ottla.cli import gateway
 from tests.console.conftest import LIMIT_MS, Stage, Visitor, console_url
 from tests.node_process import running_node, start_node
@@ -124,6 +125,19 @@ def test_users_log_in_and_then_live_pages_work(browser: Browser, stage: Stage, t
             page.get_by_label("Key (empty: null)").fill("by anna")
             page.get_by_role("button", name="Produce").click()
             expect(page.get_by_text("Appended to partition")).to_be_visible()
+
+
+def test_a_cluster_behind_a_lock_is_shown_to_who_has_the_key() -> None:
+    with ottla.testing.node(security="SASL_SSL", users={"ann": "secret"}) as node:
+        node.create_topic("locked-orders")
+        for password, shown in (("secret", "locked-orders"), ("guessed", "The cluster cannot be asked.")):
+            properties = {**node.client_config("ann"), "sasl.password": password, "default.api.timeout.ms": "2000"}
+            options = [word for key, value in properties.items() for word in ("-X", f"{key}={value}")]
+            with console(*options, bootstrap=node.bootstrap) as url:
+                status, page = get(url, "/topics")
+                assert status == 200
+                assert shown in page
+                assert password not in page
 
 
 def test_a_node_dies_while_the_picture_is_open_and_the_picture_shows_it(browser: Browser, tmp_path: Path) -> None:

@@ -48,6 +48,14 @@ def test_a_record_with_script_in_all_its_parts_is_shown_as_text() -> None:
     assert shown.count("&lt;script&gt;") == 6
 
 
+def test_half_a_character_is_shown_and_breaks_no_page() -> None:
+    """JSON can say it, and UTF-8, which pages are made of, cannot."""
+    seen = SeenRecord(0, Record(7, 0, b'"\\ud800"', b'{"a": "\\ud800"}', ()))
+    shown = record_view("orders", seen, PLAIN)
+    assert b"{&quot;a&quot;: &quot;\\ud800&quot;}" in shown.encode()
+    assert tag("b", "x\udc00", title="\ud800").encode() == '<b title="\ufffd">x\ufffd</b>'.encode()
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
@@ -126,7 +134,9 @@ def test_filters(text: str, expected: bool) -> None:
     assert (test is None or test(candidate(b"customer-7", value))) is expected
 
 
-@pytest.mark.parametrize("text", ["/(/", "offset:many", " ".join("abcdefghijklmnopqrstuvwxyz")])
+@pytest.mark.parametrize(
+    "text", ["/(/", "offset:many", "partition:" + "9" * 5000, " ".join("abcdefghijklmnopqrstuvwxyz")]
+)
 def test_a_bad_filter_is_told_in_a_sentence(text: str) -> None:
     with pytest.raises(filters.BadFilter, match=r"\.$"):
         filters.parse(text)
@@ -161,7 +171,14 @@ def test_a_page_s_address_is_read() -> None:
     assert (query.partition, query.offset, query.older_than, query.limit) == (2, 17, {0: 5, 2: 9}, 1000)
     assert cursor_text({2: 9, 0: 5}) == "0:5,2:9"
     assert parse_time("1970-01-01T00:00:01") == parse_time("1970-01-01T01:00:01+01:00") == 1000
-    for bad in ({"from": "x"}, {"partition": "-1"}, {"from": "time", "time": "noon"}, {"older": "1:x"}):
+    for bad in (
+        {"from": "x"},
+        {"partition": "-1"},
+        {"from": "time", "time": "noon"},
+        {"from": "time", "time": "9" * 30},
+        {"from": "time", "time": "9" * 5000},
+        {"older": "1:x"},
+    ):
         with pytest.raises(BadQuery):
             Query.parse(bad)
 
@@ -223,6 +240,14 @@ def test_a_node_that_does_not_answer_is_remembered_and_said_to_be_gone() -> None
     assert "does not answer, out of sync" in shown
     assert "was at log end 30" in shown
     assert "2 of 3 replicas: 1, 2" in shown
+
+
+def test_where_nobody_answers_all_are_said_to_be_gone() -> None:
+    after = combine("orders", 0, (), {}, three())
+    assert [(each.answers, each.log_end) for each in after.replicas] == [(False, 40), (False, 38), (False, 30)]
+    shown = panel(after)
+    assert shown.count("does not answer") == 9  # In the picture, in the table, and in words for who sees neither.
+    assert "leader, in sync" not in shown
 
 
 def test_a_node_that_is_cut_off_is_not_believed() -> None:

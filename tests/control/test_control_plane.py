@@ -265,6 +265,7 @@ async def script(node: StagedNode, acknowledged: list[str]) -> None:
     await node.plane.stop()
 
 
+@pytest.mark.slow
 async def test_whichever_disk_operation_is_the_last_no_answer_is_taken_back(tmp_path: Path) -> None:
     """The disk dies at the first operation, at the second, and so on, until the script gets through."""
     for allowed in range(200):

@@ -172,6 +172,7 @@ def test_controllers_apart_from_brokers(voters: int) -> None:
     play(story)
 
 
+@pytest.mark.slow
 def test_five_controllers_commit_with_three() -> None:
     async def story() -> None:
         cluster = Cluster(voters=5)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -92,3 +94,29 @@ def test_spans_are_joined_where_nothing_changed() -> None:
     states = [(0.0, ("a", "x")), (1.0, ("a", "x")), (2.0, None), (3.0, ("b", "x"))]
     assert spans(states, 4.0) == [Span(0.0, 2.0, "a", "x"), Span(3.0, 4.0, "b", "x")]
     assert colours_of([3, 0, 3]) == {0: "one", 3: "two"}
+
+
+class Words(NamedTuple):
+    words: str
+    left: float
+    right: float
+    y: float
+
+
+def words_of(picture: ElementTree.Element) -> list[Words]:
+    """As wide as letters mostly are."""
+    found = []
+    for each in picture.iter(f"{SVG}text"):
+        letter = {"title": 7.2}.get(each.get("class", ""), 5.2)
+        width = letter * len(each.text or "")
+        x = float(each.get("x", "0")) - {"middle": width / 2, "end": width}.get(each.get("text-anchor", ""), 0)
+        found.append(Words(each.text or "", x, x + width, float(each.get("y", "0"))))
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(DIRECTORY.glob("*.svg")), ids=lambda path: path.stem)
+def test_no_words_stand_over_others(path: Path) -> None:
+    words = words_of(ElementTree.parse(path).getroot())
+    for one, other in combinations(words, 2):
+        apart = one.right <= other.left or other.right <= one.left or abs(one.y - other.y) >= 9
+        assert apart, f"{one.words!r} and {other.words!r}"

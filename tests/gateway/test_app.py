@@ -85,6 +85,7 @@ def test_users_say_who_they_are() -> None:
             basic("eve:secret"),
             basic(":"),
             {"authorization": "Basic %"},
+            {"authorization": "Basic \xe9"},
         ):
             answer = await client.ask("GET", "/subjects", headers=headers)
             assert (answer.status, "www-authenticate" in answer.headers) == (401, True)

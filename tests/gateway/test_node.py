@@ -154,11 +154,30 @@ def test_every_node_of_a_cluster_answers_and_one_may_die(tmp_path: Path) -> None
         assert register(urls[1], "x", "long") == 2
         # Each reads the log on its own, and hears of what another wrote a moment later.
         until(lambda: [ask(url, "/subjects/x/versions") for url in urls] == [[1, 2]] * 3)
+        check_that_each_takes_records_for_every_leader(cluster.bootstrap, urls)
         os.kill(int((tmp_path / "data" / "node-1.pid").read_text()), signal.SIGKILL)
         # Whatever it led is led by another within seconds; until then a registry says that it cannot.
         until(lambda: register_now(urls[1], "x", "float") == 3)
         until(lambda: register_now(urls[2], "x", "double") == 4)
         until(lambda: [ask(url, "/subjects/x/versions") for url in urls[1:]] == [[1, 2, 3, 4]] * 2)
+
+
+def check_that_each_takes_records_for_every_leader(bootstrap: str, urls: list[str]) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("spread", 3, 3)])["spread"].result(60)
+    led = admin.list_topics("spread", timeout=60).topics["spread"].partitions
+    assert {each.leader for each in led.values()} == {1, 2, 3}
+    topic = "/v3/clusters/-/topics/spread"
+    for at, url in enumerate(urls):
+        for partition in led:
+            written = ask(url, f"{topic}/records", {"partition_id": partition, "value": {"data": url}})
+            assert written["offset"] == at
+    for url in urls:
+        for partition in led:
+            read = ask(url, f"{topic}/partitions/{partition}/records?format=json")["data"]
+            assert [each["value"]["data"] for each in read] == urls
 
 
 def register_now(url: str, subject: str, schema: object) -> int | None:

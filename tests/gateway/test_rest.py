@@ -7,14 +7,17 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.gateway.rest.api import LANES_MAX, PATIENT_MAX
+from tests.broker.test_metrics_endpoint import values
 from tests.gateway.conftest import Served
 
 JSON = {"Content-Type": "application/json"}
@@ -160,6 +163,22 @@ def test_records_of_a_transaction_that_was_taken_back_are_not_shown(served: Serv
     assert [each["value"]["data"] for each in shown["data"]] == ["yes"]
 
 
+def test_whoever_waits_for_records_keeps_no_writer_waiting(served: Served, topic: str) -> None:
+    path = f"/v3/clusters/-/topics/{topic}/partitions/0/records?wait_ms=30000&format=json"
+    parked = 'kafka_server_delayedoperationpurgatory_purgatorysize{delayedoperation="Fetch"}'
+    with ThreadPoolExecutor(LANES_MAX + 2) as pool:
+        waiting = [pool.submit(ask, served, "GET", path) for _ in range(LANES_MAX + 2)]
+        deadline = time.monotonic() + 60
+        while values(served.node.address)[parked] < PATIENT_MAX:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert ask(served, "POST", records_of(topic), {"partition_id": 1, "value": {"data": "elsewhere"}}).status == 200
+        assert not any(each.done() for each in waiting)
+        assert ask(served, "POST", records_of(topic), {"partition_id": 0, "value": {"data": "here"}}).status == 200
+        for each in waiting:
+            assert [record["value"]["data"] for record in each.result(60).json["data"]] == ["here"]
+
+
 class Listener:
     """`curl -N`, in a thread."""
 
@@ -228,6 +247,24 @@ def test_a_topic_is_followed_as_events(served: Served, topic: str, listening: An
     again = listening(f"/topics/{topic}/stream", {"Last-Event-ID": events[0][0]})
     ((_, missed),) = again.until(1)
     assert (missed["partition_id"], missed["offset"]) == (1, 0)
+
+
+@pytest.mark.parametrize("offset", [0, 99, 10**18], ids=["trimmed", "not yet", "never"])
+def test_who_comes_back_after_retention_or_to_another_topic_goes_on(
+    served: Served, topic: str, listening: Any, offset: int
+) -> None:
+    """Else a browser, which comes back by itself, would do so for ever."""
+    for number in range(3):
+        assert ask(served, "POST", records_of(topic), {"partition_id": 0, "value": {"data": number}}).status == 200
+    admin = AdminClient({"bootstrap.servers": served.node.bootstrap})
+    for done in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
+        done.result(60)
+    tail = listening(f"/topics/{topic}/stream?partition=0&format=json", {"Last-Event-ID": f"0:{offset}"})
+    assert tail.response.status == 200
+    if offset:
+        assert ask(served, "POST", records_of(topic), {"partition_id": 0, "value": {"data": 3}}).status == 200
+    ((_, event),) = tail.until(1)
+    assert event["offset"] == (3 if offset else 2)
 
 
 def test_what_cannot_be_followed_is_refused(served: Served, topic: str) -> None:

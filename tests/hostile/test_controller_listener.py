@@ -27,6 +27,7 @@ def port() -> int:
         return int(probe.getsockname()[1]) % 20_000 + 20_000
 
 
+@pytest.mark.slow
 def test_odd_requests_are_answered(tmp_path: Path, port: int) -> None:
     """Those of the quorum come last: a vote out of nowhere may cost a node its lead, as it would in Kafka."""
     node = start_node(tmp_path, "--ephemeral", port=port)

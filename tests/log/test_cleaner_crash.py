@@ -152,6 +152,7 @@ def crash_everywhere(survivals: list[list[Survival]], seed: int, rounds: int) ->
     return crashes.points
 
 
+@pytest.mark.slow
 def test_a_crash_before_any_disk_operation_of_a_compaction_leaves_the_old_log_or_the_new() -> None:
     survivals = [[Survival.PIECES], [Survival.NOTHING], [Survival.PREFIX], [Survival.ALL]]
     assert crash_everywhere(survivals, seed=1, rounds=2) > 100

@@ -72,6 +72,7 @@ def crash_everywhere(config: LogConfig, survivals: list[list[Survival]], story: 
     return crashes
 
 
+@pytest.mark.slow
 @STORIES
 def test_a_crash_before_any_disk_operation_breaks_no_promise(story: Story) -> None:
     """A process crash at every operation, and a power loss of each kind in turn."""

@@ -223,6 +223,7 @@ def move_and_crash(survivals: list[Survival]) -> int:
     return points
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_moment_of_a_move_leaves_one_log_with_everything() -> None:
     assert move_and_crash(list(Survival)) > 60
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ def plain(version: PersistentMap[str, int]) -> dict[str, int]:
     return dict(version.items())
 
 
+@pytest.mark.slow
 @given(changes)
 def test_every_version_is_what_a_dictionary_was_at_that_time(steps: list[dict[str, int | None]]) -> None:
     expected: dict[str, int] = {}
@@ -50,6 +52,7 @@ def test_equality_does_not_depend_on_how_a_map_grew(size: int) -> None:
         assert at_once != one_by_one.updated({0: "other"})
 
 
+@pytest.mark.slow
 @given(changes, changes)
 def test_what_a_later_version_lacks_is_told(
     first: list[dict[str, int | None]], then: list[dict[str, int | None]]

@@ -28,6 +28,7 @@ def simulate(seeds: range, size: int, *, kraft_version: int = 1, disk_loss: bool
     return counts
 
 
+@pytest.mark.slow
 def test_three_voters_stay_safe_and_find_each_other_again() -> None:
     counts = simulate(range(100), 3)
     assert all(counts[kind] > 10 for kind in HAPPENS), counts

@@ -102,6 +102,7 @@ def built(described: list[Any], *, first_offset: int = 0) -> bytes:
     return data
 
 
+@pytest.mark.slow
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(described=some_batches, window_bytes=st.sampled_from([1, 200, 1 << 23]), base=st.sampled_from([0, 2**40]))
 @pytest.mark.parametrize("chosen", SIDES)
@@ -224,6 +225,7 @@ def test_bytes_that_are_no_records_are_refused_though_their_crc_is_right(side: M
     assert raised.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NATIVE is None, reason="the module is not compiled")
 def test_both_sides_give_the_same_verdict_on_any_bytes() -> None:
     assert NATIVE is not None

@@ -103,6 +103,7 @@ def test_a_branch_that_failed_leaves_no_assumption_behind() -> None:
     assert troubles(alone, writer) != []
 
 
+@pytest.mark.slow
 def test_a_comparison_without_end_is_refused() -> None:
     names = range(int(PAIRS_MAX**0.5) + 20)
     reader = json.dumps([{"type": "fixed", "name": f"a{n}", "size": 1} for n in names])

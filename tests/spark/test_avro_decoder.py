@@ -199,6 +199,7 @@ def test_a_record_that_is_none_is_null_with_its_reason_and_its_neighbours_are_re
     assert got.values.to_pylist() == [{"id": 5, "s": "fünf"}, None, {"id": 5, "s": "fünf"}]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, 499), st.integers(0, 60), st.integers(0, 255)), min_size=1, max_size=20))
 def test_a_changed_byte_never_fails_the_batch_nor_another_record(changes: list[tuple[int, int, int]]) -> None:

@@ -75,9 +75,15 @@ def _is_shown(parameter: Any, *, common: bool) -> bool:
 
 def _parts(text: str) -> tuple[str, list[str]]:
     """What a command's help says, and the lines of its examples."""
-    lines = text.replace("\\[", "[").splitlines()
-    examples = [line.strip() for line in lines if line.strip().startswith("$ ")]
-    said = [line.strip() for line in lines if line.strip() and not line.strip().startswith("$ ")]
+    said: list[str] = []
+    examples: list[str] = []
+    for line in map(str.strip, text.replace("\\[", "[").splitlines()):
+        if line.startswith("$ "):
+            examples.append(line)
+        elif examples and examples[-1].endswith("\\"):
+            examples.append(f"    {line}")
+        elif line:
+            said.append(line)
     return _text(" ".join(said)), examples
 
 

@@ -9,6 +9,7 @@ from ottla.cli.gateway import CONSOLE, check_installed, is_loopback
 from ottla.cli.registry import read_users
 from ottla.cli.settings import configure_logging, parse_settings, read_properties
 from ottla.client.settings import ClientSettings, InvalidClientConfig
+from ottla.console.registry import Registry
 from ottla.console.server import serve_console
 from ottla.console.timeouts import TIMEOUTS
 from ottla.errors import StartupError
@@ -34,8 +35,11 @@ def run_console(
         settings = ClientSettings.parse(options)
     except InvalidClientConfig as error:
         raise StartupError(str(error)) from None
-    if registry is not None and not registry.startswith(("http://", "https://")):
-        raise StartupError(f"--registry {registry} is no address of a registry: write http://host:port.")
+    if registry is not None:
+        try:
+            Registry(registry)
+        except ValueError as error:
+            raise StartupError(f"--registry {error}") from None
     passwords = read_users(users) if users is not None else {}
     try:
         sock = listening_socket(host, port)

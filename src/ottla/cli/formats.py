@@ -7,6 +7,8 @@ A length is -1 where there is none.
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,19 +74,41 @@ def unescape(text: str) -> bytes:
 
 
 def record_json(record: Record, key: Any, value: Any) -> dict[str, Any]:
-    """The names are part of `consume --json`, and `produce --from-json` reads them."""
+    """The names are part of `consume --json`, and `produce --from-json` reads them. Bytes that are no text are told as
+    text as far as they go, and beside it as they are."""
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         "key": key,
+        **_exactly("key", record.key, key),
         "value": value,
+        **_exactly("value", record.value, value),
         "headers": [
-            {"name": name, "value": None if content is None else content.decode("utf-8", errors="replace")}
+            {"name": name, "value": (shown := text_of(content)), **_exactly("value", content, shown)}
             for name, content in record.headers
         ],
     }
+
+
+def _exactly(name: str, data: bytes | None, shown: Any) -> dict[str, str]:
+    """What `shown` has lost, if it is `data` as text; what a schema has decoded is whole."""
+    if data is None or shown != text_of(data) or shown.encode() == data:
+        return {}
+    return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def text_of(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", errors="replace")
+
+
+def json_bytes(value: Any, separators: tuple[str, str] | None = None) -> bytes:
+    """On one line, in UTF-8. Half a character, which UTF-8 has not, is told by its number."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=separators).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=separators).encode()
 
 
 def _escaped(escape: str) -> bytes:

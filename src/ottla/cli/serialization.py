@@ -10,6 +10,7 @@ import io
 import json
 from typing import Any
 
+from ottla.cli.formats import json_bytes, text_of
 from ottla.errors import StartupError
 from ottla.schemas import protobuf_values
 from ottla.schemas.avro import InvalidSchema
@@ -45,7 +46,7 @@ class Decoder:
         if schema.kind == JSON:
             try:
                 return json.loads(body)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise Undecodable(
                     f"A record says that it is JSON of schema {schema_id}, and is not: {error}."
                 ) from None
@@ -91,7 +92,7 @@ class Encoder:
             shown = text[:80].decode(errors="replace")
             raise StartupError(f"{shown!r} is not JSON ({error}): with a schema each record is a JSON value.") from None
         if self._schema.kind == JSON:
-            return self._prefix + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+            return self._prefix + json_bytes(value, (",", ":"))
         if self._schema.kind == PROTOBUF:
             try:
                 return self._prefix + bytes(self._parsed.encode(value, self._message))
@@ -107,15 +108,11 @@ class Encoder:
         return out.getvalue()
 
 
-def text_of(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", errors="replace")
-
-
 def _decode_avro(parsed: Any, body: bytes, schema_id: int) -> Any:
     source = io.BytesIO(body)
     try:
         value = _fastavro().schemaless_reader(source, parsed, None)
-    except (ValueError, TypeError, EOFError, IndexError, KeyError, OverflowError, StopIteration) as error:
+    except (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionError, StopIteration) as error:
         raise Undecodable(f"A record says that it is Avro of schema {schema_id}, and is not: {error}.") from None
     return _plain(value)
 

@@ -16,6 +16,7 @@ import sys
 from ottla.client.settings import ClientSettings
 from ottla.console.server import serve_console
 from ottla.console.timeouts import TIMEOUTS
+from ottla.runtime.logs import log_handler
 from ottla.runtime.system import adopted_socket, run
 
 
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> None:
     def option(name: str) -> str:
         return arguments[arguments.index(name) + 1]
 
-    logging.basicConfig(format="%(asctime)s console %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    logging.basicConfig(handlers=[log_handler("console")])
     settings = ClientSettings.parse({**TIMEOUTS, "bootstrap.servers": option("--bootstrap")})
     run(
         serve_console(

@@ -101,7 +101,7 @@ def cursor_text(positions: Mapping[int, int]) -> str:
 
 def parse_time(text: str) -> int:
     """ISO 8601, in UTC if it does not say otherwise; or milliseconds since 1970. Raises `BadQuery`."""
-    if text.isdecimal() and len(text) > 8:
+    if text.isdecimal() and 8 < len(text) < 16:
         return int(text)
     try:
         when = datetime.fromisoformat(text)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 
 from ottla.console.history import Point
 from ottla.console.markup import Child, Markup, tag
+from ottla.console.units import clock
 
 _WIDTH, _HEIGHT = 600, 150
 _TOP, _BOTTOM = 8, 22
@@ -14,12 +14,17 @@ _LINES_MAX = 6
 _POINTS_MAX = 300
 
 
-def chart(title: str, series: Mapping[str, Sequence[Point]], unit: Callable[[float], str]) -> Markup:
-    """`unit` says a value with its unit. Of many series the highest are drawn."""
+EARLY = "Nothing is known yet: the first figures come after a few seconds."
+
+
+def chart(
+    title: str, series: Mapping[str, Sequence[Point]], unit: Callable[[float], str], *, empty: str = EARLY
+) -> Markup:
+    """`unit` says a value with its unit. Of many series the highest are drawn. `empty` says why there is none."""
     drawn = {name: _thinned(points) for name, points in series.items() if len(points) > 1}
     chosen = sorted(drawn, key=lambda name: drawn[name][-1].value, reverse=True)[:_LINES_MAX]
     if not chosen:
-        body: Child = tag("p", "Nothing is known yet: the first figures come after a few seconds.", class_="empty")
+        body: Child = tag("p", empty, class_="empty")
         return tag("figure", tag("figcaption", title), body, class_="chart")
     times = [point.time_s for name in chosen for point in drawn[name]]
     first, last = min(times), max(times)
@@ -43,7 +48,7 @@ def chart(title: str, series: Mapping[str, Sequence[Point]], unit: Callable[[flo
                 role="img",
                 aria_label=f"{title}: now {', '.join(f'{name} {unit(drawn[name][-1].value)}' for name in chosen)}",
             ),
-            tag("div", tag("span", _clock(first)), tag("span", _clock(last)), class_="chart-times"),
+            tag("div", tag("span", clock(first)), tag("span", clock(last)), class_="chart-times"),
             class_="chart-box",
         ),
         tag(
@@ -79,7 +84,3 @@ def _thinned(points: Sequence[Point]) -> Sequence[Point]:
         return points
     step = -(-len(points) // _POINTS_MAX)
     return [*points[:-1:step], points[-1]]
-
-
-def _clock(time_s: float) -> str:
-    return f"{datetime.fromtimestamp(time_s, UTC):%H:%M:%S} UTC"

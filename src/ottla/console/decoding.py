@@ -7,6 +7,7 @@ pure. Bytes that name a schema nobody knows are shown as what they look like.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ HEX_BYTES_MAX = 4096
 """Of longer ones the beginning is shown."""
 
 MODES = ("auto", "json", "text", "hex")
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +143,14 @@ def _hex(data: bytes) -> Decoded:
 
 
 def _pretty(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    return _readable(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
 
 
 def indented(value: Json) -> str:
     """The same over several lines."""
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    return _readable(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _readable(text: str) -> str:
+    """Half a character, which no page can show, is written as JSON writes it."""
+    return _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)

@@ -21,6 +21,7 @@ from ottla.console.decoding import Decoded
 from ottla.schemas.avro import Json
 
 TERMS_MAX = 20
+_DIGITS_MAX = 19
 _TERM = re.compile(r'-?(?:/(?:[^/\\]|\\.)*/|(?:[^\s"]|"[^"]*")+)')
 _FIELD = re.compile(r"(key|value)((?:\.[^\s=!<>.]+)+)(!=|<=|>=|=|<|>)(.*)", re.DOTALL)
 
@@ -72,7 +73,7 @@ def _term(term: str) -> Test:
         case "header":
             return _header(wanted)
         case "partition" | "offset":
-            if not rest.isdecimal():
+            if not rest.isdecimal() or len(rest) > _DIGITS_MAX:
                 raise BadFilter(f"{term}: write a number behind {where}:, as in {where}:17.")
             number = int(rest)
             return lambda record: getattr(record, where) == number
@@ -106,7 +107,7 @@ def _field(where: str, path: tuple[str, ...], operator: str, wanted: str) -> Tes
     def test(record: Candidate) -> bool:
         value = (record.key if where == "key" else record.value).value
         for name in path:
-            if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            if isinstance(value, list) and name.isdecimal() and len(name) < _DIGITS_MAX and int(name) < len(value):
                 value = value[int(name)]
             elif isinstance(value, dict) and name in value:
                 value = value[name]

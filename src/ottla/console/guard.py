@@ -11,7 +11,6 @@ script can read and no other site can send.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import ipaddress
@@ -105,7 +104,7 @@ class Guard:
         kind, _, encoded = authorization.partition(" ")
         try:
             name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:
             return ""
         known = self._users.get(name)
         same = hmac.compare_digest(password.encode(), (known or "").encode())
@@ -117,7 +116,9 @@ class Guard:
         except CookieError:
             return ""
         found = cookie.value if cookie is not None else ""
-        return next((name for name in self._users if hmac.compare_digest(found, self._token(name))), "")
+        return next(
+            (name for name in self._users if hmac.compare_digest(found.encode(), self._token(name).encode())), ""
+        )
 
     def _token(self, user: str) -> str:
         """Good as long as this process lives."""

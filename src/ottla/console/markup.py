@@ -7,11 +7,14 @@ an attribute or a script.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 from typing import TypeAlias
 
 Child: TypeAlias = "str | int | Iterable[Child] | None"
 
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Of characters, which JSON can say and UTF-8 cannot."""
 _VOID = frozenset({"br", "hr", "img", "input", "line", "link", "meta", "path", "rect", "circle", "use"})
 
 
@@ -29,7 +32,7 @@ def tag(_name: str, *children: Child, **attributes: str | int | bool | None) -> 
         if value is None or value is False:
             continue
         name = key.rstrip("_").replace("_", "-")
-        parts.append(f" {name}" if value is True else f' {name}="{html.escape(str(value))}"')
+        parts.append(f" {name}" if value is True else f' {name}="{_escape(str(value))}"')
     if _name in _VOID:
         assert not children
         parts.append("/>")
@@ -49,5 +52,9 @@ def _text(child: Child) -> str:
     if isinstance(child, Markup):
         return child
     if isinstance(child, str | int):
-        return html.escape(str(child))
+        return _escape(str(child))
     return "".join(_text(each) for each in child)
+
+
+def _escape(text: str) -> str:
+    return html.escape(_HALVES.sub("\ufffd", text))

@@ -8,14 +8,16 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from ottla.console.decoding import Schema, parse_schema
 from ottla.runtime.blocking import monotonic_s
 from ottla.schemas.avro import InvalidSchema
+
+T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -41,7 +43,11 @@ class Registry:
     def __init__(self, url: str) -> None:
         """`http://[name:password@]host:port[/path]`."""
         self._parts = urlsplit(url)
-        if self._parts.scheme not in ("http", "https") or not self._parts.hostname:
+        try:
+            known = self._parts.scheme in ("http", "https") and self._parts.hostname and self._parts.port != 0
+        except ValueError:  # A port that is no number, or too large a one.
+            known = False
+        if not known:
             raise ValueError(f"{url} is no address of a registry: write http://host:port.")
         self._schemas: dict[int, Schema | None] = {}
         self._missing_s: dict[int, float] = {}
@@ -53,19 +59,24 @@ class Registry:
         return f"{self._parts.scheme}://{self._parts.hostname}{port}{self._parts.path}"
 
     def subjects(self) -> list[str]:
-        return sorted(str(each) for each in self._get("/subjects"))
+        return self._understood(lambda: sorted(str(each) for each in self._get("/subjects")))
 
     def versions(self, subject: str) -> list[Version]:
         """All of them, oldest first."""
-        numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions")
-        return [self._version(subject, str(int(number))) for number in numbers]
+
+        def ask() -> list[Version]:
+            numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions")
+            return [self._version(subject, str(int(number))) for number in numbers]
+
+        return self._understood(ask)
 
     def latest(self, subject: str) -> Version:
-        return self._version(subject, "latest")
+        return self._understood(lambda: self._version(subject, "latest"))
 
     def compatibility(self, subject: str) -> str:
         """What a new version must be, as in BACKWARD."""
-        return str(self._get(f"/config/{quote(subject, safe='')}?defaultToGlobal=true")["compatibilityLevel"])
+        path = f"/config/{quote(subject, safe='')}?defaultToGlobal=true"
+        return self._understood(lambda: str(self._get(path)["compatibilityLevel"]))
 
     def _version(self, subject: str, number: str) -> Version:
         each = self._get(f"/subjects/{quote(subject, safe='')}/versions/{number}")
@@ -88,7 +99,7 @@ class Registry:
             self._schemas.clear()
             self._missing_s.clear()
         try:
-            found = self._load(schema_id)
+            found = self._understood(lambda: self._load(schema_id))
         except (RegistryError, InvalidSchema):
             self._missing_s[schema_id] = monotonic_s()
             return None
@@ -112,6 +123,15 @@ class Registry:
             self._collect(answer.get("references") or (), texts)
             texts[place] = str(answer["schema"])
 
+    def _understood(self, ask: Callable[[], T]) -> T:
+        """What `ask` makes of answers. Raises `RegistryError` where they are not those of a registry."""
+        try:
+            return ask()
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, InvalidSchema):
+                raise
+            raise RegistryError(f"What answers at {self.address} is no schema registry: {error!r}.") from None
+
     def _get(self, path: str) -> Any:
         parts = self._parts
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -124,7 +144,7 @@ class Registry:
             connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
             answer = connection.getresponse()
             body = json.loads(answer.read(BODY_BYTES_MAX))
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise RegistryError(f"The registry at {self.address} does not answer: {error}.") from None
         finally:
             connection.close()

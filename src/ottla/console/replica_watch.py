@@ -67,6 +67,8 @@ class ReplicaWatches:
                     watch.error = None
                 except KafkaError as error:
                     watch.error = error.message or error.code.name
+                    if watch.state is not None:
+                        watch.state = combine(topic, partition, (), {}, watch.state)
                 await asyncio.sleep(PERIOD_S)
         finally:
             del self._watches[topic, partition]

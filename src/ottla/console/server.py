@@ -62,6 +62,7 @@ def make_app(console: Console) -> FastAPI:
         brokers,
         charts,
         downloads,
+        failures,
         group,
         groups,
         health,
@@ -94,6 +95,7 @@ def make_app(console: Console) -> FastAPI:
         schemas.register,
         acls.register,
         users.register,
+        failures.register,
     ):
         register(console)
     ui.add_head_html(HEAD, shared=True)

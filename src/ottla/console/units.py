@@ -61,3 +61,8 @@ def moment(timestamp_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return f"{timestamp_ms} ms"
     return f"{when:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d} UTC"
+
+
+def clock(time_s: float) -> str:
+    """`00:50:12 UTC`."""
+    return f"{datetime.fromtimestamp(time_s, UTC):%H:%M:%S} UTC"

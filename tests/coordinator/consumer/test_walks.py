@@ -47,6 +47,7 @@ def test_walks_notice_an_owner_that_is_not_waited_for(monkeypatch: pytest.Monkey
         walk(range(25), steps=150)
 
 
+@pytest.mark.slow
 def test_walks_notice_what_is_not_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "no_regex", lambda group_id, pattern: records.no_partition_metadata(group_id))
     with pytest.raises(AssertionError):

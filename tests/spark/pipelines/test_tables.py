@@ -62,6 +62,7 @@ def numbers(table: AnyTable) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioning", [BY_DAY, TimePartitioning("timestamp", Unit.HOUR), None])
 def test_batches_add_up(make: Make, partitioning: TimePartitioning | None) -> None:
     table = make(partitioning)

@@ -79,9 +79,11 @@ def _produce(config: dict[str, Any], topic: str, records: int, record_bytes: int
                 break
             except BufferError:
                 producer.poll(0.05)
-    producer.flush(_STALLED_S)
+    left = producer.flush(_STALLED_S)
     if failed:
         raise StartupError(f"Records were not taken: {sentence(failed[0])}")
+    if left:
+        raise StartupError(f"The cluster took {records - left} of {records} records and does not confirm the others.")
     return time.perf_counter() - started_s
 
 

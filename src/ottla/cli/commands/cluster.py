@@ -226,7 +226,7 @@ def _show_moves(session: Session, client: BlockingClient) -> None:
 
 
 def _watch(session: Session, client: BlockingClient, wanted: set[tuple[str, int]]) -> None:
-    """Until none of these is being moved. The bar counts bytes; on no terminal there is none."""
+    """Until none of these is being moved. The bar counts bytes, of what is done too; on no terminal there is none."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -234,13 +234,16 @@ def _watch(session: Session, client: BlockingClient, wanted: set[tuple[str, int]
     visible = sys.stderr.isatty() and not session.out.as_json
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
         task = bar.add_task("", total=None)
+        totals: dict[tuple[str, int], int] = {}
         while True:
             left = [each for each in reassignment.list_moves(client) if (each.topic, each.partition) in wanted]
             if not left:
                 break
-            progress = reassignment.progress_of(client, left)
-            copied, total = sum(each.copied_bytes for each in progress), sum(each.total_bytes for each in progress)
-            bar.update(task, description=plural(len(left), "partition"), completed=copied, total=max(total, 1))
+            progress = {(each.move.topic, each.move.partition): each for each in reassignment.progress_of(client, left)}
+            totals |= {key: each.total_bytes for key, each in progress.items()}
+            copied = sum(progress[key].copied_bytes if key in progress else totals[key] for key in totals)
+            total = max(sum(totals.values()), 1)
+            bar.update(task, description=plural(len(left), "partition"), completed=copied, total=total)
             time.sleep(_LOOK_AGAIN_S)
     session.out.item({"done": True}, "done")
 

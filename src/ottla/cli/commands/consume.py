@@ -6,7 +6,6 @@ count, and are committed up to what was printed.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.cli import complete
-from ottla.cli.formats import Record, parse_format, record_json, unescape
+from ottla.cli.formats import Record, json_bytes, parse_format, record_json, unescape
 from ottla.cli.librdkafka import librdkafka_config, sentence
 from ottla.cli.schemas import RegistryUrl, asking_registry, registry_of
 from ottla.cli.serialization import Decoder, Undecodable
@@ -73,8 +72,8 @@ def consume(
         raise typer.BadParameter("--count must be at least 1.")
     if group is not None and partition:
         raise typer.BadParameter("A group shares out partitions by itself: leave --partition out.")
-    printer = _printer(session, format_, key_separator, schema_registry)
-    wanted = _filter(grep)
+    printer, as_shown = _printer(session, format_, key_separator, schema_registry)
+    wanted = _filter(grep, as_shown)
     config = librdkafka_config(session.properties, session.settings)
     config.update(
         {
@@ -101,8 +100,12 @@ def consume(
             if printed == count:
                 break
     finally:
-        sys.stdout.buffer.flush()
-        reading.close(commit=group is not None)
+        shown = False
+        try:
+            sys.stdout.buffer.flush()
+            shown = True
+        finally:  # What nobody has seen, because who listened is gone, the group has still to read.
+            reading.close(commit=shown and group is not None)
 
 
 class Reading:
@@ -181,6 +184,7 @@ class Reading:
         try:
             if commit:
                 self.commit()
+            self._positions = {}
         finally:
             self._consumer.close()
 
@@ -250,45 +254,58 @@ def _reset(where: str) -> str:
     return resets[where]
 
 
-def _filter(grep: str | None) -> Callable[[Record], bool]:
+def _filter(grep: str | None, as_shown: Callable[[bytes], bytes]) -> Callable[[Record], bool]:
+    """Looks at keys and values as they are printed; at those that cannot be, as they are."""
     if grep is None:
         return lambda record: True
     try:
         pattern = re.compile(grep.encode())
     except re.error as error:
         raise typer.BadParameter(f"--grep {grep} is no regular expression: {error}.") from None
-    return lambda record: any(part is not None and pattern.search(part) for part in (record.key, record.value))
+
+    def matches(data: bytes | None) -> bool:
+        if data is None:
+            return False
+        try:
+            return pattern.search(as_shown(data)) is not None
+        except Undecodable:
+            return pattern.search(data) is not None
+
+    return lambda record: matches(record.key) or matches(record.value)
 
 
 def _printer(
     session: Session, format_: str | None, key_separator: str | None, url: str | None
-) -> Callable[[Record], bytes]:
+) -> tuple[Callable[[Record], bytes], Callable[[bytes], bytes]]:
+    """What prints a record, and what a key or a value is in it, which raises `Undecodable`."""
     if format_ is not None:
-        return parse_format(format_)
+        return parse_format(format_), bytes
     decoder = Decoder(registry_of(session, url))
+    separator = None if key_separator is None else unescape(key_separator)
 
     def decoded(data: bytes | None) -> Any:
-        try:
-            with asking_registry():
-                return decoder.decode(data)
-        except Undecodable as error:
-            raise StartupError(f"{error} Print bytes with `-f '%s\\n'`.") from None
+        with asking_registry():
+            return decoder.decode(data)
 
     def as_bytes(data: bytes | None) -> bytes:
         value = decoded(data)
         if value is None or isinstance(value, str):
             return data or b""
-        return json.dumps(value, ensure_ascii=False).encode()
+        return json_bytes(value)
 
-    if session.out.as_json:
-        return lambda record: (
-            json.dumps(record_json(record, decoded(record.key), decoded(record.value)), ensure_ascii=False).encode()
-            + b"\n"
-        )
-    if key_separator is None:
-        return lambda record: as_bytes(record.value) + b"\n"
-    separator = unescape(key_separator)
-    return lambda record: as_bytes(record.key) + separator + as_bytes(record.value) + b"\n"
+    def line(record: Record) -> bytes:
+        if session.out.as_json:
+            return json_bytes(record_json(record, decoded(record.key), decoded(record.value)))
+        key = b"" if separator is None else as_bytes(record.key) + separator
+        return key + as_bytes(record.value)
+
+    def printed(record: Record) -> bytes:
+        try:
+            return line(record) + b"\n"
+        except Undecodable as error:
+            raise StartupError(f"{error} Print bytes with `-f '%s\\n'`.") from None
+
+    return printed, as_bytes
 
 
 def _record(message: Any) -> Record:

@@ -118,7 +118,7 @@ def _dump_segment(out: Output, path: Path, records: bool) -> bool:
 
 
 def _show_record(out: Output, record: Any, control: bool) -> None:
-    from ottla.cli.serialization import text_of
+    from ottla.cli.formats import text_of
     from ottla.records.control import ControlType, control_type
 
     row: dict[str, Any] = {

@@ -5,6 +5,7 @@ Records with a key go where Java's clients send them (`murmur2`), so that whoeve
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import time
@@ -268,8 +269,8 @@ def _draft(piece: bytes, shape: Shape) -> Draft:
 def _draft_from_json(piece: bytes, shape: Shape) -> Draft:
     try:
         read = json.loads(piece)
-        headers = [(str(each["name"]), _bytes(each.get("value"))) for each in read.get("headers") or ()]
-        key, value = _bytes(read.get("key")), _bytes(read.get("value"))
+        headers = [(str(each["name"]), _bytes(each, "value")) for each in read.get("headers") or ()]
+        key, value = _bytes(read, "key"), _bytes(read, "value")
         timestamp_ms = int(read.get("timestamp", -1))
     except (ValueError, TypeError, KeyError, AttributeError):
         shown = piece[:80].decode(errors="replace")
@@ -282,8 +283,11 @@ def _draft_from_json(piece: bytes, shape: Shape) -> Draft:
     )
 
 
-def _bytes(value: Any) -> bytes | None:
-    """Text is itself; what is no text is JSON."""
+def _bytes(told: dict[str, Any], name: str) -> bytes | None:
+    """Text is itself; what is no text is JSON. Bytes that are no text are told beside it as they are."""
+    exact, value = told.get(f"{name}_base64"), told.get(name)
+    if exact is not None:
+        return base64.b64decode(exact, validate=True)
     if value is None:
         return None
     return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()

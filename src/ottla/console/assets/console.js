@@ -79,6 +79,8 @@ const ottla = (() => {
   }
   document.documentElement.dataset.theme = theme();
   addEventListener("load", () => setTimeout(applyTheme, 0));
+  // Where the way around is a row, the page that is open may be beyond its edge.
+  addEventListener("load", () => document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
 
   function say(text) {

@@ -17,11 +17,10 @@ from ottla.console.pages.frame import (
     confirm,
     filter_form,
     frame,
-    notice,
     query_of,
     read_only_notice,
+    refused,
     section,
-    sentence,
     show,
 )
 from ottla.console.tables import Column, table
@@ -39,7 +38,7 @@ def register(console: Console) -> None:
             try:
                 found = await console.workers.ask(list_acls)
             except KafkaError as error:
-                _refused(error)
+                _refused(console, error)
                 return
             show(filter_form(query, "Principal or resource contains"), _table(found, query, console.may_change))
             section("New ACL")
@@ -49,9 +48,9 @@ def register(console: Console) -> None:
                 _form(console)
 
 
-def _refused(error: KafkaError) -> None:
+def _refused(console: Console, error: KafkaError) -> None:
     if error.code != ErrorCode.SECURITY_DISABLED:
-        notice(sentence(error), bad=True)
+        refused(console, error)
         return
     show(
         tag(

@@ -11,7 +11,7 @@ from ottla.admin.cluster import Broker, Quorum, QuorumReplica
 from ottla.admin.log_dirs import LogDirectory
 from ottla.console.console import Console
 from ottla.console.markup import Child, Markup, join, tag
-from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, frame, live, query_of
+from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, frame, live, query_of, unanswered
 from ottla.console.poller import Look
 from ottla.console.tables import Column, facts, table
 from ottla.console.units import NOTHING, count, duration, size
@@ -29,7 +29,7 @@ def register(console: Console) -> None:
 def _page(console: Console, query: Mapping[str, str]) -> Markup:
     look = console.poller.newest
     if look is None:
-        return join()
+        return unanswered()
     return join(
         facts([("Cluster", tag("code", look.cluster.cluster_id)), ("Nodes", count(len(look.cluster.brokers)))]),
         table(

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from ottla.console.chart import chart
+from ottla.console.chart import EARLY, chart
 from ottla.console.console import Console
 from ottla.console.history import Point
 from ottla.console.markup import Markup, tag
-from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, frame, live
+from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, frame, live, unanswered
 from ottla.console.units import count, duration, rate, size
 
 
@@ -25,7 +25,7 @@ def register(console: Console) -> None:
 def _page(console: Console) -> Markup:
     look, history = console.poller.newest, console.poller.history
     if look is None:
-        return tag("p", "The cluster has not answered yet.", class_="empty")
+        return unanswered()
     nodes = [broker.node for broker in look.cluster.brokers]
     told = any(look.metrics.values())
 
@@ -43,8 +43,18 @@ def _page(console: Console) -> Markup:
         return f"{size(value)}/s"
 
     drawn = [
-        chart("Records appended, by topic", {name: history.rates(f"end:{name}") for name in look.topics}, rate),
-        chart("Behind the end, by group", {name: history.series(f"lag:{name}") for name in look.groups}, records),
+        chart(
+            "Records appended, by topic",
+            {name: history.rates(f"end:{name}") for name in look.topics},
+            rate,
+            empty=EARLY if look.topics else "There is no topic yet.",
+        ),
+        chart(
+            "Behind the end, by group",
+            {name: history.series(f"lag:{name}") for name in look.groups},
+            records,
+            empty=EARLY if look.groups else "There is no consumer group yet.",
+        ),
         chart(
             "Replicas",
             {"in sync": history.series("replicas_in_sync"), "in all": history.series("replicas")},
@@ -56,11 +66,17 @@ def _page(console: Console) -> Markup:
         drawn += [
             chart("Bytes from producers, by node", by_node("bytes_in", counts=True), bytes_a_second),
             chart("Bytes to consumers, by node", by_node("bytes_out", counts=True), bytes_a_second),
-            chart("Time of produce requests, 99th percentile", by_node("produce_ms", counts=False), duration),
+            chart(
+                "Time of produce requests, 99th percentile",
+                by_node("produce_ms", counts=False),
+                duration,
+                empty="Nobody has produced lately.",
+            ),
             chart(
                 "Time of fetch requests, waiting for records included, 99th percentile",
                 by_node("fetch_ms", counts=False),
                 duration,
+                empty="Nobody has fetched lately.",
             ),
         ]
     return tag("div", drawn, class_="charts")

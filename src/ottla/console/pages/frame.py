@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from fastapi import Request
 from nicegui import ui
 
+from ottla.client.peer import PeerLost
 from ottla.console.console import Console
 from ottla.console.markup import Child, Markup, join, tag
 from ottla.console.registry import RegistryError
+from ottla.console.units import clock
 from ottla.errors import KafkaError
 
 RESPONSE_TIMEOUT_S = 60.0
@@ -102,9 +104,46 @@ def _trouble(console: Console) -> Markup:
     console.poller.newest  # noqa: B018 - asking says that somebody looks
     if console.poller.error is None:
         return join()
+    look = console.poller.newest
     return tag(
-        "p", tag("strong", "The cluster does not answer. "), console.poller.error, class_="notice bad", role="alert"
+        "p",
+        tag("strong", "The cluster cannot be asked. "),
+        as_sentence(console.poller.error),
+        None if look is None else f" What is shown was true at {clock(look.time_s)}.",
+        class_="notice bad",
+        role="alert",
     )
+
+
+def unanswered() -> Markup:
+    return tag("p", "The cluster has not answered yet: this page shows it as soon as it does.", class_="empty")
+
+
+def wait_for_cluster(console: Console) -> None:
+    """In place of what only the cluster knows: the page loads itself again when that answers."""
+    show(unanswered())
+
+    def look() -> None:
+        if console.poller.newest is not None and console.poller.error is None:
+            ui.navigate.reload()
+
+    ui.timer(PERIOD_S, look)
+
+
+def missing(console: Console, text: str) -> None:
+    """For a page about something that the cluster has not; or nobody can say whether it has."""
+    if console.poller.newest is None:
+        wait_for_cluster(console)
+    else:
+        notice(text, bad=True)
+
+
+def refused(console: Console, error: KafkaError) -> None:
+    """The cluster said no, or nothing."""
+    if isinstance(error, PeerLost) and console.poller.error is not None:
+        wait_for_cluster(console)
+    else:
+        notice(sentence(error), bad=True)
 
 
 class Live:
@@ -162,8 +201,12 @@ async def attempt(work: Awaitable[None]) -> bool:
 
 def sentence(error: Exception) -> str:
     if isinstance(error, KafkaError):
-        return error.message or error.code.name
+        return as_sentence(error.message or error.code.name)
     return str(error)
+
+
+def as_sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def confirm(title: str, preview: Markup, button: str, action: Callable[[], Awaitable[None]]) -> None:

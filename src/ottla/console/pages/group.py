@@ -30,7 +30,7 @@ from ottla.console.pages.frame import (
     confirm,
     frame,
     live,
-    notice,
+    missing,
     query_of,
     read_only_notice,
     section,
@@ -65,7 +65,7 @@ async def _group(console: Console, name: str, query: Mapping[str, str]) -> None:
     look = await console.poller.knowing(lambda found: name in found.groups)
     with frame(console, name or "(empty name)", "/groups", (("Groups", "/groups"),)):
         if look is None or name not in look.groups:
-            notice("There is no consumer group of this name.", bad=True)
+            missing(console, "There is no consumer group of this name.")
             return
         live(lambda: _page(console, name, query))
         section("Move the group")

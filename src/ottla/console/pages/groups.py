@@ -11,7 +11,7 @@ from ottla.console import addresses
 from ottla.console.chart import chart
 from ottla.console.console import Console
 from ottla.console.markup import Child, Markup, join, tag
-from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, filter_form, frame, live, query_of, show
+from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, filter_form, frame, live, query_of, show, unanswered
 from ottla.console.poller import GroupLook
 from ottla.console.tables import Column, table
 from ottla.console.units import count
@@ -30,12 +30,12 @@ def register(console: Console) -> None:
 def _page(console: Console, query: Mapping[str, str]) -> Markup:
     look = console.poller.newest
     if look is None:
-        return join()
+        return unanswered()
     wanted = query.get("q", "").casefold()
     found = [each for name, each in look.groups.items() if wanted in name.casefold()]
     note = None
     if look.groups_unmeasured:
-        note = tag("p", f"{count(look.groups_unmeasured, 'more group')} are not measured here.", class_="quiet")
+        note = tag("p", f"Not measured here: {count(look.groups_unmeasured, 'more group')}.", class_="quiet")
     empty = "No group is called so." if wanted else "No consumer has come yet: a group is there once one has joined."
     history = console.poller.history
     lags = {each.group.group_id: history.series(f"lag:{each.group.group_id}") for each in found}

@@ -8,7 +8,7 @@ from ottla.console.chart import chart
 from ottla.console.console import Console
 from ottla.console.health import findings
 from ottla.console.markup import Child, Markup, join, tag
-from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, frame, live
+from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, frame, live, unanswered
 from ottla.console.poller import Look
 from ottla.console.units import count, duration, rate, size
 
@@ -24,7 +24,7 @@ def register(console: Console) -> None:
 def _page(console: Console) -> Markup:
     look = console.poller.newest
     if look is None:
-        return tag("p", "The cluster has not answered yet: this page shows it as soon as it does.", class_="empty")
+        return unanswered()
     history = console.poller.history
     return join(
         _verdict(look),

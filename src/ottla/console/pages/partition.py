@@ -7,7 +7,7 @@ from nicegui import ui
 from ottla.console import addresses
 from ottla.console.console import Console
 from ottla.console.markup import Markup, join, tag
-from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, frame, live, notice, show
+from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, frame, live, missing, show
 from ottla.console.picture import panel
 
 PERIOD_S = 0.4
@@ -16,12 +16,12 @@ PERIOD_S = 0.4
 def register(console: Console) -> None:
     @ui.page("/topics/{name}/partitions/{number}", response_timeout=RESPONSE_TIMEOUT_S)
     async def partition(name: str, number: str) -> None:
-        look = await console.poller.first()
+        look = await console.poller.knowing(lambda found: name in found.topics)
         crumbs = (("Topics", "/topics"), (name, addresses.topic(name)))
         with frame(console, f"Partition {number}", "/topics", crumbs):
             known = {each.partition for each in look.topics[name].partitions} if look and name in look.topics else set()
-            if not number.isdecimal() or int(number) not in known:
-                notice("There is no such partition.", bad=True)
+            if number not in map(str, known):
+                missing(console, "There is no such partition.")
                 return
             show(_links(name, int(number), len(known)))
             live(lambda: _panel(console, name, int(number)), PERIOD_S)

@@ -16,7 +16,7 @@ from ottla.console.pages.frame import (
     Live,
     attempt,
     frame,
-    notice,
+    missing,
     query_of,
     read_only_notice,
 )
@@ -35,7 +35,7 @@ def register(console: Console) -> None:
         look = await console.poller.knowing(lambda found: name in found.topics)
         with frame(console, "Produce a record", "/topics", (("Topics", "/topics"), (name, addresses.topic(name)))):
             if look is None or name not in look.topics:
-                notice("There is no topic of this name.", bad=True)
+                missing(console, "There is no topic of this name.")
                 return
             read_only_notice(console)
             if console.may_change:

@@ -14,7 +14,7 @@ from ottla.console.console import Console
 from ottla.console.decoding import MODES, Decoder
 from ottla.console.filters import BadFilter
 from ottla.console.markup import Child, Markup, join, tag
-from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, Live, frame, notice, query_of, sentence, show
+from ottla.console.pages.frame import RESPONSE_TIMEOUT_S, Live, frame, missing, notice, query_of, sentence, show
 from ottla.console.reading import Page, SeenRecord, read_forward
 from ottla.console.record_view import record_view
 from ottla.console.units import count
@@ -30,13 +30,10 @@ def register(console: Console) -> None:
     @ui.page("/topics/{name}/records", response_timeout=RESPONSE_TIMEOUT_S)
     async def records(request: Request, name: str) -> None:
         query = query_of(request)
-        look = await console.poller.first()
-        if look is not None and name not in look.topics:
-            await console.poller.refresh()
-            look = console.poller.newest
+        look = await console.poller.knowing(lambda found: name in found.topics)
         with frame(console, "Records", "/topics", (("Topics", "/topics"), (name, addresses.topic(name)))):
             if look is None or name not in look.topics:
-                notice("There is no topic of this name.", bad=True)
+                missing(console, "There is no topic of this name.")
                 return
             partitions = [each.partition for each in look.topics[name].partitions]
             show(_form(query, partitions))
@@ -136,6 +133,12 @@ def _list(name: str, records: list[SeenRecord], decoder: Decoder) -> Markup:
 def _nothing(name: str, wanted: Query) -> Child:
     if wanted.filter:
         return tag("p", "No record that was looked at passes the filter.", class_="empty")
+    if wanted.newer_than is not None:
+        return tag("p", "Nothing newer has come yet.", class_="empty")
+    if wanted.older_than is not None:
+        return tag("p", "There is nothing older.", class_="empty")
+    if wanted.start in ("offset", "time"):
+        return tag("p", "There is no record from this place on.", class_="empty")
     return tag(
         "div",
         tag("p", "There is no record here."),

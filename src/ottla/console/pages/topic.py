@@ -19,6 +19,7 @@ from ottla.console.pages.frame import (
     confirm,
     frame,
     live,
+    missing,
     notice,
     query_of,
     read_only_notice,
@@ -42,7 +43,7 @@ def register(console: Console) -> None:
         look = await console.poller.knowing(lambda found: name in found.topics)
         with frame(console, name, "/topics", CRUMBS):
             if look is None or name not in look.topics:
-                notice("There is no topic of this name.", bad=True)
+                missing(console, "There is no topic of this name.")
                 return
             show(_links(name))
             live(lambda: _partitions(console, name, query))

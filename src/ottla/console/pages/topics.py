@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlencode
 
 from fastapi import Request
 from nicegui import ui
@@ -20,6 +21,7 @@ from ottla.console.pages.frame import (
     query_of,
     read_only_notice,
     show,
+    unanswered,
 )
 from ottla.console.poller import Look
 from ottla.console.tables import Column, table
@@ -42,7 +44,7 @@ def register(console: Console) -> None:
 def _table(console: Console, query: Mapping[str, str]) -> Markup:
     look = console.poller.newest
     if look is None:
-        return join()
+        return unanswered()
     wanted = query.get("q", "").casefold()
     with_internal = query.get("internal") == "1"
     found = [
@@ -53,7 +55,8 @@ def _table(console: Console, query: Mapping[str, str]) -> Markup:
     hidden = sum(topic.is_internal for topic in look.topics.values())
     note = None
     if hidden and not with_internal:
-        note = tag("p", tag("a", f"Show {count(hidden, 'internal topic')} too", href="?internal=1"), class_="quiet")
+        everything = urlencode({**query, "internal": "1"})
+        note = tag("p", tag("a", f"Show {count(hidden, 'internal topic')} too", href=f"?{everything}"), class_="quiet")
     empty: Child = tag("p", "No topic is called so.")
     if not wanted:
         empty = tag("p", "There is no topic yet. Make one below, or with ", tag("code", "ottla topic create NAME"), ".")
@@ -117,7 +120,7 @@ def _creation(console: Console) -> None:
     with ui.element("div").classes("row-form"):
         name = ui.input("Name").props("outlined dense")
         partitions = ui.number("Partitions", value=1, min=1, format="%d").props("outlined dense")
-        replicas = ui.number("Replicas (empty: as the cluster says)", min=1, format="%d").props("outlined dense")
+        replicas = ui.number("Replicas (or default)", min=1, format="%d").props("outlined dense")
 
         async def create() -> None:
             wanted = str(name.value or "").strip()

@@ -26,10 +26,9 @@ from ottla.console.pages.frame import (
     confirm,
     filter_form,
     frame,
-    notice,
     query_of,
+    refused,
     section,
-    sentence,
     show,
 )
 from ottla.console.poller import PARTITIONS_MAX
@@ -64,7 +63,7 @@ def register(console: Console) -> None:
             try:
                 found, left_out = await console.workers.ask(lambda client: find(client, query.get("q", "")))
             except KafkaError as error:
-                notice(sentence(error), bad=True)
+                refused(console, error)
                 return
             _show_open(console, found, left_out, query)
             section("Transactions that hang")
@@ -195,7 +194,7 @@ async def _show_hanging(console: Console, partitions: Sequence[TopicPartition], 
             lambda client: find_hanging(client, asked, now_ms=SystemClock().wall_ms(), silent_ms=minutes * 60_000)
         )
     except KafkaError as error:
-        notice(sentence(error), bad=True)
+        refused(console, error)
         return
     by_row = {_row(each): each for each in found}
     if console.may_change:

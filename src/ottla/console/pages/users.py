@@ -17,11 +17,10 @@ from ottla.console.pages.frame import (
     attempt,
     confirm,
     frame,
-    notice,
     query_of,
     read_only_notice,
+    refused,
     section,
-    sentence,
     show,
 )
 from ottla.console.tables import Column, table
@@ -50,7 +49,7 @@ def register(console: Console) -> None:
             try:
                 found = await console.workers.ask(list_users)
             except KafkaError as error:
-                notice(sentence(error), bad=True)
+                refused(console, error)
                 return
             show(_table(found, query, console.may_change))
             section("New user, or new password")
@@ -83,8 +82,10 @@ def _table(found: Sequence[User], query: Mapping[str, str], may_change: bool) ->
         Column[User](title="user", cell=lambda each: each.name, sort=lambda each: each.name),
         Column[User](title="logs in with", cell=ways),
     ]
-    how = "Make one below." if may_change else "Make one with `ottla user set NAME`."
-    empty = tag("p", f"The cluster knows no SCRAM user. {how}")
+    how: Child = "Make one below."
+    if not may_change:
+        how = ["Make one with ", tag("code", "ottla user set NAME"), "."]
+    empty = tag("p", "The cluster knows no SCRAM user. ", how)
     return table(found, columns, key=lambda each: each.name, caption="Users", query=query, empty=empty)
 
 

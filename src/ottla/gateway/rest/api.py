@@ -7,6 +7,7 @@ Everything that waits does so in a thread with a `Lane` of its own, of which the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +35,8 @@ from ottla.runtime.offload import SystemOffload
 T = TypeVar("T")
 
 LANES_MAX = 8
+PATIENT_MAX = 6
+"""Of them, so many may wait for records: whoever writes always finds one."""
 JSON = "application/json"
 RECORDS_SHOWN = 100
 RECORDS_SHOWN_MAX = 10_000
@@ -73,6 +76,7 @@ class RestApi:
         self._tail_offload = SystemOffload(TAILS_MAX)
         self._idle: list[Lane] = []
         self._free = asyncio.Semaphore(LANES_MAX)
+        self._patient = asyncio.Semaphore(PATIENT_MAX)
         self._cluster_id = ""
         self._tails = 0
         self._routes: dict[str, dict[str, Callable[[Asked], Awaitable[Answer | Tail]]]] = {
@@ -209,7 +213,8 @@ class RestApi:
             next_offset = found.next_offset if len(shown) == len(found.records) else shown[-1].offset + 1
             return [dict(show_record(topic, partition, each, shape)) for each in shown], next_offset
 
-        records, next_offset = await self._work(read)
+        async with self._patient if wait_ms else contextlib.nullcontext():
+            records, next_offset = await self._work(read)
         return _list("KafkaRecordList", records, next_offset=next_offset)
 
     async def _stream(self, asked: Asked) -> Tail:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.gateway.http import Refusal
-from ottla.gateway.rest.cluster import Found, Lane
+from ottla.gateway.rest.cluster import EARLIEST, LATEST, Found, Lane
 from ottla.gateway.rest.records import Shape, show_record
 from ottla.runtime.seams import Offload
 
@@ -63,7 +63,10 @@ class Tail:
                 raise Refusal(400, f"The topic has more than {PARTITIONS_MAX} partitions: name one with partition=N.")
             fresh = [each for each in partitions if each not in resumed]
             found = start.offsets(self._lane, self._topic, fresh) if fresh else {}
-            return {each: resumed[each] if each in resumed else found[each] for each in partitions}
+            back = [each for each in partitions if each in resumed]
+            first, end = (self._lane.offsets(self._topic, back, when) for when in (EARLIEST, LATEST))
+            # Retention may have passed by whoever was away for long, and the topic may be another by the same name.
+            return found | {each: min(max(resumed[each], first[each]), end[each]) for each in back}
 
         self._positions = await self._run(look)
 
