@@ -226,8 +226,10 @@ class TransactionChecker:
                     f"{place} on {machine.name} has the last stable offset {hosted.log.last_stable_offset}, where the "
                     f"committed log says {shadow.last_stable_offset} (open: {shadow.open})",
                 )
+            producers = hosted.log.producers
             for producer_id, first_offset in shadow.open.items():
-                if producer_id not in hosted.log.producers.entries:
+                # Whose marker is here, and not committed yet, has nothing open here, and may be forgotten.
+                if producer_id not in producers.entries and not producers.has_unreplicated:
                     raise Violation(
                         "D21",
                         f"{place} on {machine.name} has forgotten producer {producer_id}, whose transaction is open "
