@@ -21,7 +21,7 @@ SEEDS ?= 0-199
 MODE ?= safety
 
 .PHONY: check setup format lint types layers fast test spark long sim oracle chaos demo fuzz run messages docs references \
-	pictures clean bench bench-cluster bench-groups bench-compaction bench-embedding bench-startup bench-gateway \
+	pictures clean audit bench bench-cluster bench-groups bench-compaction bench-embedding bench-startup bench-gateway \
 	bench-hostile bench-spark
 
 check: format lint types layers fast
@@ -84,6 +84,10 @@ oracle: $(READY)
 # Three real nodes under clients, killed and stopped: `make chaos CHAOS="--kills 50 --pauses 50 --java"`.
 chaos: $(READY)
 	@$(BIN)/python -m tests.cluster.chaos $(CHAOS)
+
+# What is known of holes in the packages that are pinned. Needs the internet.
+audit: $(READY)
+	@$(BIN)/python -m tools.audit $(AUDIT)
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks
