@@ -29,7 +29,7 @@ from ottla.metadata.images import (
     RESOURCE_TOPIC,
     ConfigResource,
 )
-from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest
+from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_configs_response import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -40,10 +40,14 @@ from ottla.wire.messages.describe_configs_response import (
 if TYPE_CHECKING:
     from ottla.broker.services import Services
 
+_Likeness = tuple[tuple[tuple[str, str], ...], tuple[str, ...] | None]
+"""What a topic's answer depends on: its own configs, and which are asked for."""
+
 
 def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
     described = 0
+    alike: dict[_Likeness, list[DescribeConfigsResourceResult]] = {}
     for resource in request.resources:
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
@@ -53,15 +57,31 @@ def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigs
             if described > DESCRIBED_CONFIGS_MAX:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "Too many configs for one answer: ask for fewer at once.")
             check_configs(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
-            entries = _entries(
-                context.services, resource.resource_type, resource.resource_name, resource.configuration_keys
-            )
+            likeness = _likeness(context.services, resource)
+            configs = None if likeness is None else alike.get(likeness)
+            if configs is None:
+                configs = [
+                    _to_wire(entry, request.include_synonyms, request.include_documentation)
+                    for entry in _entries(
+                        context.services, resource.resource_type, resource.resource_name, resource.configuration_keys
+                    )
+                ]
+            if likeness is not None:
+                alike[likeness] = configs
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
-        described += len(entries)
-        result.configs = [_to_wire(entry, request.include_synonyms, request.include_documentation) for entry in entries]
+        described += len(configs)
+        result.configs = configs
     return response
+
+
+def _likeness(services: Services, resource: DescribeConfigsResource) -> _Likeness | None:
+    """Topics with the same likeness have the same answer, as most have in a request about very many."""
+    name, keys = resource.resource_name, resource.configuration_keys
+    if resource.resource_type != RESOURCE_TOPIC or services.image.topic(name) is None:
+        return None
+    return tuple(services.image.topic_config(name).items()), None if keys is None else tuple(keys)
 
 
 def _entries(services: Services, kind: int, name: str, keys: list[str] | None) -> list[ConfigEntry]:

@@ -229,7 +229,7 @@ class TransactionChecker:
             producers = hosted.log.producers
             for producer_id, first_offset in shadow.open.items():
                 # Whose marker is here, and not committed yet, has nothing open here, and may be forgotten.
-                if producer_id not in producers.entries and not producers.has_unreplicated:
+                if producer_id not in producers.entries and first_offset not in producers._unreplicated:
                     raise Violation(
                         "D21",
                         f"{place} on {machine.name} has forgotten producer {producer_id}, whose transaction is open "
