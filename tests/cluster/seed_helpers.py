@@ -22,6 +22,8 @@ from ottla.wire.messages.create_topics_request import (
     CreateTopicsRequest,
 )
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+from ottla.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.messages.describe_configs_response import DescribeConfigsResponse
 from ottla.wire.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
@@ -96,6 +98,19 @@ def alter(cluster: LaidOut, kind: int, name: str, **configs: str) -> None:
     whom = int(name) if kind == BROKER_RESOURCE else None
     answer = cluster.ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse, of=whom)
     assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+
+
+def alter_and_wait(cluster: LaidOut, kind: int, name: str, *, of: int, **configs: str) -> None:
+    """The same, until node `of` has heard of it."""
+    alter(cluster, kind, name, **configs)
+    wanted = {key.replace("_", "."): value for key, value in configs.items()}
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(wanted))
+
+    def heard() -> bool | None:
+        (told,) = cluster.ask(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse, of=of).results
+        return {each.name: each.value for each in told.configs} == wanted or None
+
+    eventually(heard, f"{wanted} on node {of}")
 
 
 def metric(cluster: LaidOut, node_id: int, name: str, **labels: str) -> float:

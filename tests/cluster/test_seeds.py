@@ -34,6 +34,7 @@ from tests.cluster.seed_helpers import (
     TOPIC_RESOURCE,
     SlowLink,
     alter,
+    alter_and_wait,
     at,
     connections,
     create,
@@ -505,8 +506,9 @@ def test_a_throttle_holds_its_rate(cluster: LaidOut, name: str, side: str) -> No
     topic = create(cluster, name, (1, 2))
     limited = {"follower": 2, "leader": 1}[side]
     rate_key = f"{side}.replication.throttled.rate"
-    alter(cluster, BROKER_RESOURCE, str(limited), **{rate_key: str(RATE)})
-    alter(cluster, TOPIC_RESOURCE, name, **{f"{side}.replication.throttled.replicas": f"0:{limited}"})
+    alter_and_wait(cluster, BROKER_RESOURCE, str(limited), of=limited, **{rate_key: str(RATE)})
+    replicas_key = f"{side}.replication.throttled.replicas"
+    alter_and_wait(cluster, TOPIC_RESOURCE, name, of=limited, **{replicas_key: f"0:{limited}"})
     # Only who is not in sync is held back: the others would leave for it.
     cluster.pause(2)
     cluster.wait_in_sync(name, [1])
