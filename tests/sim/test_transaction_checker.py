@@ -157,7 +157,7 @@ def test_a_transaction_of_version_1_is_not_complete_without_its_markers(story: S
 
 def test_a_leader_does_not_forget_an_open_transaction(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     entries: dict[int, object] = {7: None}
-    producers = SimpleNamespace(entries=entries, has_unreplicated=True)
+    producers = SimpleNamespace(entries=entries, _unreplicated={0: 1})
     log = SimpleNamespace(high_watermark=1, last_stable_offset=0, producers=producers)
     hosted = SimpleNamespace(log=log, leader=object(), index=0)
     story.checker._cluster.brokers.append(cast(Machine, SimpleNamespace(name="n1")))
@@ -168,7 +168,7 @@ def test_a_leader_does_not_forget_an_open_transaction(story: Story, monkeypatch:
     entries.clear()
     log.high_watermark = 2
     story.write()  # Its marker may be there, and not be committed yet.
-    producers.has_unreplicated = False
+    producers._unreplicated = {5: 6}  # Of another transaction.
     log.high_watermark = 3
     with pytest.raises(Violation, match="D21"):
         story.write()
