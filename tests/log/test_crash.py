@@ -84,7 +84,7 @@ def test_a_crash_before_any_disk_operation_breaks_no_promise(story: Story) -> No
 
 @pytest.mark.slow
 @STORIES
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 23))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 23))])
 def test_every_kind_of_crash_at_every_operation(seed: int, story: Story) -> None:
     config = replace(CONFIG, preallocate=seed % 2 == 1, flush_messages=1 if seed == 2 else CONFIG.flush_messages)
     crashes = crash_everywhere(config, [[*Survival, Survival.PIECES, Survival.PREFIX]], story, seed)

@@ -25,6 +25,7 @@ def run(seed: int, mode: Mode = Mode.SAFETY, *, nodes: int | None = None, second
     return run_job(Job(seed=seed, mode=mode, nodes=nodes, seconds=seconds))
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_trace() -> None:
     first, second = run(5, nodes=3, seconds=20), run(5, nodes=3, seconds=20)
     assert first.digest == second.digest
