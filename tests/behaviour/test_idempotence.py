@@ -207,6 +207,7 @@ def test_a_producer_that_is_silent_for_long_is_forgotten(start_node: StartNode, 
         assert producer.send(8).base_offset == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_a_restart_keeps_what_is_known_of_producers(start_node: StartNode, name: str, ending: str) -> None:
     node = start_node({})

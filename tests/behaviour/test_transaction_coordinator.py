@@ -340,6 +340,7 @@ def test_a_stale_producer_is_fenced_even_if_it_would_go_on(producer: Transaction
     assert producer.init(producer_id=pid, epoch=0).error_code == FENCED
 
 
+@pytest.mark.slow
 def test_a_transaction_that_takes_too_long_is_aborted(start_node: StartNode) -> None:
     node = start_node({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"})
     with Client((node.host, node.port)) as client:
@@ -367,6 +368,7 @@ def test_a_topic_that_is_gone_needs_no_marker(client: Client, producer: Transact
     assert producer.state == "CompleteCommit"
 
 
+@pytest.mark.slow
 def test_a_transactional_id_that_nobody_uses_expires(start_node: StartNode) -> None:
     node = start_node(
         {

@@ -279,6 +279,7 @@ def test_a_peer_that_takes_its_time_gets_its_answer_whole_but_not_for_ever() -> 
     assert len(site.service.reasons) == 2
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300), st.integers(1, 50))
 @settings(max_examples=300)
 def test_no_bytes_behind_the_first_ones_do_harm(rest: bytes, step: int) -> None:

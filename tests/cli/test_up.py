@@ -68,6 +68,7 @@ def test_its_coordinators_are_those_of_a_node_alone(tmp_path: Path) -> None:
         assert [config.value for config in result.configs] == ["0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     node = start_node(tmp_path)
@@ -76,6 +77,7 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
     assert (tmp_path / "data" / "node-1" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
 def test_the_controller_listens_a_thousand_above(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -109,6 +111,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
     assert "choose another port" in said
 
 
+@pytest.mark.slow
 def test_a_directory_in_use_is_one_sentence(tmp_path: Path) -> None:
     with running_node(tmp_path):
         said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data")))
@@ -173,6 +176,7 @@ def properties(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_format_then_node(tmp_path: Path) -> None:
     path = properties(tmp_path)
     assert "not formatted" in one_sentence(ottla("node", str(path), "--log-level", "error"))

@@ -106,6 +106,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
         assert reader(topic, partition, "read_uncommitted") == [b"%d" % number for number in range(10)]
 
 
+@pytest.mark.slow
 def test_an_open_transaction_is_not_read(
     new_topic: Callable[..., str],
     producer_of: Callable[[str], Producer],
@@ -286,6 +287,7 @@ def kafka_python_producer_of(node: NodeProcess) -> Iterator[Callable[[str], Kafk
         producer.close(timeout=0)
 
 
+@pytest.mark.slow
 def test_kafka_python_commits_and_aborts(
     new_topic: Callable[..., str],
     kafka_python_producer_of: Callable[[str], KafkaProducer],

@@ -517,6 +517,7 @@ async def test_a_controller_that_moved_tells_the_voters(tmp_path: Path) -> None:
     await node.stop()
 
 
+@pytest.mark.slow
 async def test_a_broker_that_is_heard_of_stays_and_one_that_falls_silent_is_fenced(tmp_path: Path) -> None:
     node = StagedNode(tmp_path, properties={"broker.heartbeat.interval.ms": "20", "broker.session.timeout.ms": "1000"})
     await node.start()

@@ -193,6 +193,7 @@ def test_five_controllers_commit_with_three() -> None:
     play(story)
 
 
+@pytest.mark.slow
 def test_a_broker_outlives_its_controllers() -> None:
     async def story() -> None:
         cluster = Cluster(voters=3, combined=False, brokers=(11,))

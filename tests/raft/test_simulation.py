@@ -128,6 +128,7 @@ def test_two_voter_changes_at_a_time_are_noticed(monkeypatch: pytest.MonkeyPatch
     assert "B13" in caught(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 5])
 def test_a_vote_for_a_shorter_log_is_noticed(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     for role in (roles.Unattached, roles.Prospective):

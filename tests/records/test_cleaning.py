@@ -68,6 +68,7 @@ def cleaned(side: ModuleType, mapped: bytes, data: bytes, entries_max: int, star
     return (*facts, offsets.clean_batches(data, 0, NOW, NOW + 1000, pinned))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(_native is None, reason="there is no compiled side")
 @settings(max_examples=60, deadline=None)
 @given(plain_batches(), plain_batches(), st.integers(1, 12), st.integers(0, 12))

@@ -134,6 +134,7 @@ def confirm(batch: bytearray, header: BatchHeader, oldest: int, newest: int, nee
     assert validated.header == header, where
 
 
+@pytest.mark.slow
 def test_both_sides_agree_on_some_mutated_batches() -> None:
     passed, refused = compare(seed=1, count=6_000)
     assert passed > 300

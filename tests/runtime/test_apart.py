@@ -72,6 +72,7 @@ def is_alive(process_id: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_facts_come_in_order_and_before_the_result() -> None:
     assert run(partial(count_to, 100)) == ("done", list(range(100)))
 

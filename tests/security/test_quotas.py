@@ -270,6 +270,7 @@ def test_addresses_without_a_limit_are_let_in() -> None:
 # Memory.
 
 
+@pytest.mark.slow
 def test_clients_that_invent_ids_do_not_fill_the_memory() -> None:
     book = ledger(table(({CLIENT_ID: None}, 1.0)))
     rates = address_rates(({IP: None}, 1.0))

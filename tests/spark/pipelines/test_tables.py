@@ -75,6 +75,7 @@ def test_batches_add_up(make: Make, partitioning: TimePartitioning | None) -> No
     assert len(table.files()) == (4 if partitioning else 2)  # A file holds rows of one partition.
 
 
+@pytest.mark.slow
 def test_a_batch_of_no_rows_counts(make: Make) -> None:
     add(make(BY_DAY), 0, rows(1))
     add(make(BY_DAY), 1, rows(1).slice(0, 0))
@@ -116,6 +117,7 @@ def test_what_the_table_holds_is_not_removed(make: Make) -> None:
     assert numbers(make(BY_DAY)) == [1, 2]
 
 
+@pytest.mark.slow
 def test_small_files_become_one(make: Make) -> None:
     for batch in range(iceberg.FILES_TO_COMPACT):
         add(make(BY_DAY), batch, rows(1, 1) if batch else rows(1, 2))
