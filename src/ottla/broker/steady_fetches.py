@@ -16,7 +16,8 @@ from ottla.broker.fetch_sessions import FetchPartition, FetchSession
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.reply import Ready
 from ottla.errors import KafkaError
-from ottla.wire.fetch_codec import Request, Wanted, pack_records
+from ottla.runtime import FileSpan
+from ottla.wire.fetch_codec import Fetched, Request, Wanted, pack
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
@@ -113,16 +114,12 @@ class SteadyFetch:
         meters = hosted.meters
         meters.fetches.value += 1
         meters.bytes_out.value += span.size
-        return pack_records(
-            correlation_id,
-            session.session_id,
-            wanted.topic,
-            wanted.partition,
-            high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            span,
-        )
+        found: Fetched[FileSpan] = Fetched(topic, partition)
+        found.span = span
+        found.high_watermark = high_watermark
+        found.last_stable_offset = log.last_stable_offset
+        found.log_start = log.log_start_offset
+        return pack(version, correlation_id, session.session_id, [found])
 
 
 def is_steady(request: Request, version: int) -> bool:

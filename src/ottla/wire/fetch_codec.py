@@ -328,7 +328,12 @@ def pack(
 
 def _pack_one(correlation_id: int, session_id: int, entry: Fetched[S]) -> list[bytes | S]:
     """What most readers get most of the time: one partition."""
-    topic = _topic(entry.topic)
+    key = entry.topic
+    if isinstance(key, str):
+        name = key.encode()
+        topic = unsigned_varint(len(name) + 1) + name
+    else:
+        topic = key
     span = entry.span
     size = 0 if span is None else span.size
     aborted = entry.aborted
@@ -348,39 +353,6 @@ def _pack_one(correlation_id: int, session_id: int, entry: Fetched[S]) -> list[b
     if span is None:
         return [head + run + tail]
     return [head + run, span, tail]
-
-
-def pack_records(
-    correlation_id: int,
-    session_id: int,
-    key: TopicKey,
-    index: int,
-    high_watermark: int,
-    last_stable_offset: int,
-    log_start: int,
-    span: S,
-) -> list[bytes | S]:
-    """`pack` of one partition that has records and nothing else to tell, for version 12 and above."""
-    size = span.size
-    run = b"".join(
-        (
-            b"\x02",
-            _topic(key),
-            b"\x02",
-            _PARTITION_5(index, 0, high_watermark, last_stable_offset, log_start),
-            b"\0",
-            _NO_REPLICA,
-            unsigned_varint(size + 1),
-        )
-    )
-    return [_FRAME_HEAD_12(18 + len(run) + size, correlation_id, 0, 0, 0, session_id) + run, span, b"\0\0\0"]
-
-
-def _topic(key: TopicKey) -> bytes:
-    if isinstance(key, str):
-        name = key.encode()
-        return unsigned_varint(len(name) + 1) + name
-    return key
 
 
 def _aborted(aborted: Sequence[Aborted]) -> bytes:
