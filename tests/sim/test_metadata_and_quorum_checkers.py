@@ -182,15 +182,15 @@ def store(machine: Machine, *, epoch: int, voted: int | None = None, leader_id: 
 
 def test_a_vote_that_is_not_on_the_disk_of_who_gave_it(checker: QuorumChecker, cluster: Cluster) -> None:
     candidate, voter = cluster.machines[1], cluster.machines[2]
-    with pytest.raises(Violation, match="B2: .*its disk does not know"):
+    with pytest.raises(Violation, match=r"B2: .*its disk does not know"):
         checker._check_votes(candidate, 5, (1, 2))
     store(voter, epoch=4, voted=1)
     voter.volume.settle()
-    with pytest.raises(Violation, match="B2: .*its disk does not know"):
+    with pytest.raises(Violation, match=r"B2: .*its disk does not know"):
         checker._check_votes(candidate, 5, (1, 2))
     store(voter, epoch=5, voted=3)
     voter.volume.settle()
-    with pytest.raises(Violation, match="B2: .*its disk says"):
+    with pytest.raises(Violation, match=r"B2: .*its disk says"):
         checker._check_votes(candidate, 5, (1, 2))
     store(voter, epoch=5, voted=1)
     voter.volume.settle()
@@ -206,7 +206,7 @@ def test_a_vote_and_an_epoch_that_are_taken_back(checker: QuorumChecker, machine
     with pytest.raises(Violation, match="B2: "):
         checker._check_stored(machine, seen)
     store(machine, epoch=4)
-    with pytest.raises(Violation, match="B3: .*had stored epoch 5, and now 4"):
+    with pytest.raises(Violation, match=r"B3: .*had stored epoch 5, and now 4"):
         checker._check_stored(machine, seen)
 
 
@@ -238,15 +238,15 @@ def test_what_is_committed_falls(checker: QuorumChecker, machine: Machine) -> No
     checker._ends = {1: 210, 2: 210, 3: 210}
     seen = _Seen()
     commit(checker, machine, leader(high_watermark=110), seen)
-    with pytest.raises(Violation, match="B7: .*fell from 110 to 109"):
+    with pytest.raises(Violation, match=r"B7: .*fell from 110 to 109"):
         commit(checker, machine, leader(high_watermark=109), seen)
-    with pytest.raises(Violation, match="B7: .*110 was committed"):
+    with pytest.raises(Violation, match=r"B7: .*110 was committed"):
         commit(checker, machine, leader(epoch=6, high_watermark=108))
 
 
 def test_an_older_epoch_that_is_committed_by_counting(checker: QuorumChecker, machine: Machine) -> None:
     checker._ends = {1: 210, 2: 210, 3: 210}
-    with pytest.raises(Violation, match="B8: .*its epoch began at 100"):
+    with pytest.raises(Violation, match=r"B8: .*its epoch began at 100"):
         commit(checker, machine, leader(high_watermark=100))
 
 

@@ -136,7 +136,7 @@ def test_what_is_committed_without_the_others(
             replicas._on_committed(machine, watch, committed)
     with monkeypatch.context() as changed:
         changed.setattr(watch.hosted, "leader", None)
-        with pytest.raises(Violation, match="A9: .*follows"):
+        with pytest.raises(Violation, match=r"A9: .*follows"):
             replicas._on_committed(machine, watch, committed)
 
 
