@@ -54,6 +54,13 @@ def test_each_row_is_there_once(query: Query, step: str, driver_survives: bool) 
     assert committed(query.bootstrap, query.topic, PARTITIONS) == query.expected(2)
 
 
+def test_what_an_attempt_that_died_left_open_ends_with_its_batch(query: Query) -> None:
+    query.crashes = ["rows-acknowledged"]
+    query.try_batch(0)
+    assert query.died_at == ["rows-acknowledged"]
+    assert committed(query.bootstrap, query.topic, PARTITIONS) == query.expected(1)
+
+
 def test_a_driver_that_was_replaced_cannot_commit_nor_harm(query: Query) -> None:
     old = query.open()
     theirs = [query.stage(old, 0, task) for task in range(query.tasks)]

@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -99,16 +100,16 @@ class Query:
         return self.call(lambda: open_sink(self.sink_options, self.sink))
 
     def run_task(self, opened: OpenSink, batch_id: int, task: int) -> TaskResult | None:
-        for _ in range(ATTEMPTS_MAX):
+        for attempt in range(ATTEMPTS_MAX):
             with contextlib.suppress(Died, Raised):
-                return self.call(lambda: self.stage(opened, batch_id, task))
+                return self.call(partial(self.stage, opened, batch_id, task, repeated=attempt > 0))
         return None
 
-    def stage(self, opened: OpenSink, batch_id: int, task: int) -> TaskResult:
+    def stage(self, opened: OpenSink, batch_id: int, task: int, *, repeated: bool = False) -> TaskResult:
         return stage(
             self.sink_options,
             opened,
-            Task(task, self.query_id, batch_id),
+            Task(task, self.query_id, batch_id, repeated),
             iter([arrow(rows_of(batch_id, task))]),
         )
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import admin
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.records import Record
 from ottla.records.batch import BatchHeader
 from ottla.records.control import ControlType, control_key
-from ottla.spark import decision_log
+from ottla.spark import decision_log, transactions
 from ottla.spark.connections import connections
 from ottla.spark.decision_log import DecisionsView, decision_from_json, decision_to_json
-from ottla.spark.staging import _take_id
+from ottla.spark.staging import Task, _take_id, stage
 from ottla.spark.transactions import OpenSink, SinkError, TaskResult, commit, open_sink, undo
 from ottla.spark.two_phase import Claim, Decision, Staged
 from tests.node_process import NodeProcess, running_node
-from tests.spark.forked import Died
+from tests.spark.forked import Died, Raised
 from tests.spark.sink_world import (
     Query,
+    arrow,
     committed,
     create_topic,
     open_partitions,
@@ -63,15 +68,93 @@ def stage_all(query: Query, opened: OpenSink, batch_id: int) -> list[TaskResult]
 
 
 def test_of_two_copies_of_a_task_one_is_committed(new_query: Callable[..., Query]) -> None:
-    """Speculation: both have staged everything, and Spark names one of them. The other is aborted by the next batch."""
+    """Speculation: both have staged everything, and Spark names one of them. The other ends with the batch."""
     query = new_query()
     opened = query.open()
     results: list[TaskResult | None] = [query.run_task(opened, 0, task) for task in range(query.tasks)]
     assert query.run_task(opened, 0, 1) is not None
     query.commit(results)
-    assert open_partitions(query.bootstrap, query.topic, PARTITIONS), "the copy's transaction is open"
-    query.run_batch(1)
-    assert rows(query) == sorted(query.expected(2).elements())
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+@pytest.fixture(params=[2, 1], ids=["version2", "version1"])
+def level(node: NodeProcess, request: pytest.FixtureRequest) -> Iterator[int]:
+    """Of `transaction.version`, as the processes that are forked from now on find it."""
+    set_transaction_version(node.bootstrap, request.param)
+    yield request.param
+    set_transaction_version(node.bootstrap, 2)
+
+
+def test_what_an_attempt_that_died_left_open_ends_with_its_batch(
+    level: int, new_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No batch comes after it, and it is not time to look for such: the second attempt tells of the first."""
+    query = new_query()
+    monkeypatch.setitem(transactions._swept_s, query.sink, math.inf)
+    query.crashes = ["rows-acknowledged"]
+    query.try_batch(0)
+    assert query.died_at == ["rows-acknowledged"]
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+def test_a_copy_that_still_writes_is_stopped_when_its_batch_ends(level: int, new_query: Callable[..., Query]) -> None:
+    query = new_query(**{"kafka.max.request.size": "1000"})
+    opened = query.open()
+    results: list[TaskResult | None] = [query.run_task(opened, 0, task) for task in range(query.tasks)]
+    prefix = decision_log.task_prefix(query.sink)
+
+    def rows_of_the_copy() -> Iterator[pa.RecordBatch]:
+        yield arrow([f"{number:01000}" for number in range(300)])
+        coordination = connections(query.sink_options.client).coordination
+        deadline_s = time.monotonic() + 60
+        while len(coordination.open_under(prefix)) < query.tasks + 1:
+            assert time.monotonic() < deadline_s, "the copy's transaction does not begin"
+            time.sleep(0.02)
+        query.commit(results)
+        yield arrow([f"{number:01000}" for number in range(300, 600)])
+
+    with pytest.raises(Raised, match=r"KafkaError: (PRODUCER_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE)"):
+        query.call(lambda: stage(query.sink_options, opened, Task(1, query.query_id, 0), rows_of_the_copy()))
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+def test_a_driver_that_is_replaced_while_it_opens_aborts_nothing_of_its_successor(
+    new_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still after its claim; when it looks for orphans at last, what it finds is not its own."""
+    query = new_query()
+    coordination = connections(query.sink_options.client).coordination
+    open_under = coordination.open_under
+    staged: list[TaskResult] = []
+
+    def late(prefix: str, patience_ms: int | None = None) -> list[Staged]:
+        staged.extend(stage_all(query, query.open(), 0))
+        return open_under(prefix, patience_ms)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(coordination, "open_under", late)
+        open_sink(query.sink_options, query.sink)
+    commit(query.sink_options, staged)
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+def test_a_cluster_that_does_not_list_transactions_holds_nothing_up(
+    new_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = new_query()
+
+    def refused(prefix: str, patience_ms: int | None = None) -> list[Staged]:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr(connections(query.sink_options.client).coordination, "open_under", refused)
+    opened = open_sink(query.sink_options, query.sink)
+    commit(query.sink_options, stage_all(query, opened, 0))
+    assert rows(query) == sorted(query.expected(1).elements())
+    assert [record.getMessage() for record in caplog.records if record.name == "ottla.spark.transactions"] == [
+        f"What attempts that died have left open under the sink {query.sink} cannot be found "
+        "(CLUSTER_AUTHORIZATION_FAILED): readers of committed records may wait for it, until the sink is opened again "
+        "or kafka.transaction.timeout.ms is over."
+    ] * 2
 
 
 def test_a_batch_that_spark_runs_again_is_not_written_again(new_query: Callable[..., Query]) -> None:
@@ -140,7 +223,7 @@ def test_a_driver_that_is_replaced_between_its_look_and_its_decision_cannot_deci
 
 def time_out(query: Query, transactional_id: str) -> None:
     """As the coordinator does it when the time is up: an abort, with a higher epoch. No clock, so no luck."""
-    connections(query.sink_options.client).coordination.fence(transactional_id, 60_000)
+    connections(query.sink_options.client).coordination.init(transactional_id, 60_000)
 
 
 def test_a_transaction_that_times_out_before_the_decision_fails_the_batch_whole(
