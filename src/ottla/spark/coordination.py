@@ -218,26 +218,23 @@ class Coordination:
     # Orphans.
 
     def open_under(self, prefix: str, patience_ms: int | None = None) -> list[Staged]:
-        """The open transactions under ids that begin so, as far as the cluster lets us see them. Raises `KafkaError`
-        where a broker is not to be asked, within `patience_ms` if that is given."""
-        request = ListTransactionsRequest(state_filters=[_OPEN])
+        """The open transactions under ids that begin so, as far as the cluster lets us see them. All brokers are waited
+        for, unless there is a limit to our patience: then those that cannot be asked just now are passed over."""
 
         def attempt() -> list[Staged]:
-            listed = []
+            listed: list[Staged] = []
             for node in self.client.nodes():
-                answer = self.client.ask(node, request, ListTransactionsResponse, timeout_ms=patience_ms)
-                if answer.error_code:
-                    raise KafkaError(ErrorCode(answer.error_code), f"Broker {node} cannot list its transactions.")
-                listed += [
-                    Staged(state.transactional_id, state.producer_id, NO_PRODUCER_EPOCH, node)
-                    for state in answer.transaction_states
-                    if state.transactional_id.startswith(prefix)
-                ]
-            found = self._describe(listed)  # A list does not tell epochs.
+                try:
+                    listed += self._listed_by(node, patience_ms)
+                except KafkaError as error:
+                    if patience_ms is None or not error.code.retriable:
+                        raise
+            wanted = {each.transactional_id: each for each in listed if each.transactional_id.startswith(prefix)}
+            found = self._describe(list(wanted.values()))  # A list does not tell epochs.
             return [
-                Staged(name, state.producer_id, state.producer_epoch, listed_as.coordinator)
-                for name, listed_as in {each.transactional_id: each for each in listed}.items()
-                if (state := found.get(name)) is not None and state.transaction_state == _OPEN
+                Staged(name, state.producer_id, state.producer_epoch, wanted[name].coordinator)
+                for name, state in found.items()
+                if state.transaction_state == _OPEN
             ]
 
         try:
@@ -246,6 +243,16 @@ class Coordination:
             if error.code is ErrorCode.UNSUPPORTED_VERSION:
                 return []  # Kafka before 3.0.
             raise
+
+    def _listed_by(self, node: int, patience_ms: int | None) -> list[Staged]:
+        request = ListTransactionsRequest(state_filters=[_OPEN])
+        answer = self.client.ask(node, request, ListTransactionsResponse, timeout_ms=patience_ms)
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code), f"Broker {node} cannot list its transactions.")
+        return [
+            Staged(state.transactional_id, state.producer_id, NO_PRODUCER_EPOCH, node)
+            for state in answer.transaction_states
+        ]
 
     def is_newest(self, transactional_id: str, claim: Claim) -> bool:
         """Has nobody claimed the id since? For a claim that has decided nothing yet: the end of a decision's transaction
