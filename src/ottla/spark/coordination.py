@@ -255,8 +255,8 @@ class Coordination:
         ]
 
     def is_newest(self, transactional_id: str, claim: Claim) -> bool:
-        """Has nobody claimed the id since? For a claim that has decided nothing yet: the end of a decision's transaction
-        may raise the epoch, too."""
+        """Has nobody claimed the id since? Of a claim that has decided nothing yet: the end of a decision's transaction
+        raises the epoch, too."""
         asked = Staged(transactional_id, *claim)
         state = self.client.persist(lambda: self._describe([asked])).get(transactional_id)
         return state is not None and (state.producer_id, state.producer_epoch) == claim
@@ -267,10 +267,10 @@ class Coordination:
             self.end_all(orphans, commit=False)
             return
         for each in orphans:
-            # An end would leave the epoch as it is, and who still writes under it might leave records open for good. This
-            # raises it, but compares no epoch while a transaction is open: should our claim be gone by now, and a task
-            # of the next one write under this very id, it is that task's that is aborted. Its driver looks before it
-            # decides, and would fail the batch whole.
+            # An end would leave the epoch as it is, and who still writes under it might leave records open for good.
+            # This raises it, but compares no epoch while a transaction is open: should our claim be gone by now, and a
+            # task of the next one write under this very id, it is that task's that is aborted. Its driver looks before
+            # it decides, and would fail the batch whole.
             try:
                 self.init(each.transactional_id, timeout_ms, Claim(each.producer_id, each.producer_epoch))
             except KafkaError as error:
