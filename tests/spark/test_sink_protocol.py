@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import admin
 
+from ottla.client.blocking import CoordinatorKind
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records import Record
 from ottla.records.batch import BatchHeader
@@ -21,6 +22,8 @@ from ottla.spark.decision_log import DecisionsView, decision_from_json, decision
 from ottla.spark.staging import Task, _take_id, stage
 from ottla.spark.transactions import OpenSink, SinkError, TaskResult, commit, open_sink, undo
 from ottla.spark.two_phase import Claim, Decision, Staged
+from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
+from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 from tests.node_process import NodeProcess, running_node
 from tests.spark.forked import Died, Raised
 from tests.spark.sink_world import (
@@ -223,7 +226,15 @@ def test_a_driver_that_is_replaced_between_its_look_and_its_decision_cannot_deci
 
 def time_out(query: Query, transactional_id: str) -> None:
     """As the coordinator does it when the time is up: an abort, with a higher epoch. No clock, so no luck."""
-    connections(query.sink_options.client).coordination.init(transactional_id, 60_000)
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    connections(query.sink_options.client).client.to_coordinator(
+        CoordinatorKind.TRANSACTION,
+        transactional_id,
+        request,
+        InitProducerIdResponse,
+        # The abort has begun; a second request would begin anew.
+        errors=lambda answer: () if answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS else (answer.error_code,),
+    )
 
 
 def test_a_transaction_that_times_out_before_the_decision_fails_the_batch_whole(
