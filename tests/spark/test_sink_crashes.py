@@ -63,7 +63,6 @@ UNDOING_DECIDED = (
     "after-Undoing-RecordCompletion",
     "after-Undoing-FindOrphans",
 )
-FENCING = ("before-Committing-FenceOrphans", "after-Committing-FenceOrphans")
 
 
 BOTH = pytest.mark.parametrize("node", [2, 1], indirect=True, ids=["version2", "version1"])
@@ -146,11 +145,8 @@ def test_the_driver_dies_again_while_it_finishes_instead_of_aborting(query: Quer
 
 @ONE_NOW
 @pytest.mark.parametrize("driver_survives", [False, True], ids=["driver-dies", "spark-aborts"])
-@pytest.mark.parametrize("step", FENCING)
-def test_the_driver_dies_while_it_aborts_what_an_attempt_left_open(
-    query: Query, step: str, driver_survives: bool
-) -> None:
-    play(query, "rows-acknowledged", step, driver_survives=driver_survives)
+def test_the_driver_dies_before_it_aborts_what_an_attempt_left_open(query: Query, driver_survives: bool) -> None:
+    play(query, "rows-acknowledged", "before-Committing-FenceOrphans", driver_survives=driver_survives)
 
 
 def test_every_named_step_of_a_task_and_a_driver_is_tried() -> None:
