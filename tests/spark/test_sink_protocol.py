@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import admin
 
@@ -15,7 +13,7 @@ from ottla.client.blocking import CoordinatorKind
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import decision_log, transactions
 from ottla.spark.connections import connections
-from ottla.spark.staging import Task, _take_id, stage
+from ottla.spark.staging import _take_id
 from ottla.spark.transactions import OpenSink, SinkError, TaskResult, commit, open_sink, undo
 from ottla.spark.two_phase import Claim, Staged
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -23,8 +21,8 @@ from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 from tests.node_process import NodeProcess, running_node
 from tests.spark.forked import Died, Raised
 from tests.spark.sink_world import (
+    FENCED,
     Query,
-    arrow,
     committed,
     create_topic,
     open_partitions,
@@ -97,23 +95,9 @@ def test_what_an_attempt_that_died_left_open_ends_with_its_batch(
 
 
 def test_a_copy_that_still_writes_is_stopped_when_its_batch_ends(level: int, new_query: Callable[..., Query]) -> None:
-    query = new_query(**{"kafka.max.request.size": "1000"})
-    opened = query.open()
-    results: list[TaskResult | None] = [query.run_task(opened, 0, task) for task in range(query.tasks)]
-    prefix = decision_log.task_prefix(query.sink)
-
-    def rows_of_the_copy() -> Iterator[pa.RecordBatch]:
-        yield arrow([f"{number:01000}" for number in range(300)])
-        coordination = connections(query.sink_options.client).coordination
-        deadline_s = time.monotonic() + 60
-        while len(coordination.open_under(prefix)) < query.tasks + 1:
-            assert time.monotonic() < deadline_s, "the copy's transaction does not begin"
-            time.sleep(0.02)
-        query.commit(results)
-        yield arrow([f"{number:01000}" for number in range(300, 600)])
-
-    with pytest.raises(Raised, match=r"KafkaError: (PRODUCER_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE)"):
-        query.call(lambda: stage(query.sink_options, opened, Task(1, query.query_id, 0), rows_of_the_copy()))
+    query = new_query()
+    with pytest.raises(Raised, match=FENCED):
+        query.commit_while_a_copy_writes(0)
     assert rows(query) == sorted(query.expected(1).elements())
 
 
