@@ -506,6 +506,7 @@ class Log:
 
     def _remove(self, path: str) -> None:
         try:
+            self._disk.forget_pages(path)
             self._disk.remove(path)
         except DiskError:
             self.offline = True
