@@ -210,6 +210,8 @@ class FaultyDisk:
         self.operations = 0
         self.reads = 0
         self.syncs = 0
+        self.forgotten: list[str] = []
+        """Files of which the system was told to drop what it has in memory."""
         self._locked: set[str] = set()
 
     def about_to(self, kind: str, path: str, position: int = 0, data: bytes = b"") -> None:
@@ -287,6 +289,9 @@ class FaultyDisk:
             self.about_to("remove", path)
             parent, name = self._parent(path)
             parent.change(name, None, None)
+
+    def forget_pages(self, path: str) -> None:
+        self.forgotten.append(path)
 
     def remove_tree(self, path: str) -> None:
         node = self._find(path)

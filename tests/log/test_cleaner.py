@@ -166,6 +166,7 @@ def test_small_segments_are_merged_and_full_ones_are_not() -> None:
     assert "00000000000000000001.log.deleted" in names
     manager.remove_deleted(NOW + CONFIG.file_delete_delay_ms)
     assert [name for name in disk.list(log.directory) if name.endswith(files.DELETED)] == []
+    assert set(disk.forgotten) == {f"{log.directory}/{name}" for name in names if name.endswith(files.DELETED)}
     assert [offset for offset, _, _ in texts(log)] == [0, 1, 2, 3, 4, 5]
 
 

@@ -130,6 +130,29 @@ def test_the_last_epoch_is_that_of_the_last_batch() -> None:
 # Cutting.
 
 
+@pytest.mark.parametrize("start_over", [False, True], ids=["cut", "start over"])
+def test_files_that_a_cut_leaves_behind_are_removed_later(start_over: bool) -> None:
+    """The loop cuts, and to remove a large file takes long."""
+    disk, manager, log = follower()
+    for base in range(0, 40, 10):
+        log.append_replicated(fetched(*[0] * 10, base=base))
+    gone = log.segment_base_offsets[0 if start_over else 1 :]
+    assert len(gone) > 2
+    removed: list[str] = []
+    disk.hook = lambda operation: removed.append(operation.path) if operation.kind == "remove" else None
+    if start_over:
+        log.truncate_fully_and_start_at(70)
+    else:
+        log.truncate_to(1)
+    assert [path for path in removed if ".log" in path or "index" in path] == []
+    names = {f"{DIRECTORY}/{TP}/{base:020}.log.deleted" for base in gone}
+    assert names <= set(disk.files())
+    manager.remove_deleted(NOW)
+    assert names <= set(removed)
+    assert names.isdisjoint(disk.files())
+    assert log.segment_base_offsets == [70 if start_over else 0]
+
+
 def test_a_cut_is_on_the_disk_before_anything_takes_its_place() -> None:
     disk, _, log = follower()
     log.append_replicated(fetched(0, 0, 0))

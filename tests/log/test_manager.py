@@ -171,8 +171,10 @@ def test_a_deleted_topic_leaves_its_name_at_once_and_its_files_later() -> None:
     assert again.log_end_offset == 0
     manager.remove_deleted(NOW + 999)
     assert retired in disk.list(DIRECTORY)
+    names = disk.list(f"{DIRECTORY}/{retired}")
     manager.remove_deleted(NOW + 1000)
     assert retired not in disk.list(DIRECTORY)
+    assert disk.forgotten == [f"{DIRECTORY}/{retired}/{name}" for name in names]
 
 
 def test_a_deletion_that_a_crash_interrupted_is_finished() -> None:

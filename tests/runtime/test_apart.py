@@ -16,6 +16,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.runtime import Apart, DiskError, WorkStopped
+from ottla.runtime.apart import WorkerProcess
 from ottla.runtime.offload import SystemOffload
 
 
@@ -46,6 +47,14 @@ def spend(times: int, size: int, apart: Apart) -> float:
     for _ in range(times):
         apart.spent(size)
     return time.monotonic() - began
+
+
+def toil(seconds: float, apart: Apart) -> float:
+    """The share of the time that it had, of a piece that takes so long."""
+    began, busy = time.monotonic(), time.process_time()
+    while time.process_time() - busy < seconds:
+        apart.spent(1)
+    return (time.process_time() - busy) / (time.monotonic() - began)
 
 
 def priorities(apart: Apart) -> tuple[int, int]:
@@ -109,10 +118,23 @@ def test_work_can_be_stopped_and_leaves_no_process() -> None:
     asyncio.run(main())
 
 
+def test_work_that_is_stopped_before_it_starts_has_no_process() -> None:
+    worker = WorkerProcess(never_end, float("inf"))
+    worker.stop()
+    with pytest.raises(WorkStopped):
+        worker.follow(lambda fact: pytest.fail("it ran"))
+
+
 def test_a_rate_is_kept() -> None:
     took, _ = run(partial(spend, 10, 10_000), rate=1_000_000)
     assert isinstance(took, float)
     assert took >= 0.09
+
+
+def test_it_rests_as_long_as_it_works() -> None:
+    share, _ = run(partial(toil, 0.1))
+    assert isinstance(share, float)
+    assert share < 0.6
 
 
 def test_it_takes_what_the_machine_has_to_spare() -> None:

@@ -140,3 +140,19 @@ def test_preallocation_grows_the_file_and_truncation_cuts_it(tmp_path: Path) -> 
     file.truncate(10)
     assert file.size() == 10
     file.sync()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no such hint")
+def test_a_large_file_is_forgotten_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda fd, position, size, advice: told.append((position, size)))
+    large, small = tmp_path / "large", tmp_path / "small"
+    large.write_bytes(bytes((9 << 20) + 1))
+    small.write_bytes(b"x")
+    disk = SystemDisk()
+    disk.forget_pages(str(small))
+    disk.forget_pages(str(tmp_path / "nothing"))
+    assert told == []
+    disk.forget_pages(str(large))
+    assert told == [(0, 4 << 20), (4 << 20, 4 << 20), (8 << 20, 4 << 20)]
+    assert large.stat().st_size == (9 << 20) + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ottla.sim.batch import Job, run_job
@@ -46,3 +48,12 @@ def test_a_mutation_leaves_nothing_behind() -> None:
     with mutated("recovery-point-ahead-of-flush"):
         assert Log.__dict__["flush"] is not before
     assert Log.__dict__["flush"] is before
+
+
+def test_the_page_lists_them_with_their_bounds() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    rows = [line for line in page.partition("| mutation |")[2].splitlines()[2:] if line.startswith("|")]
+    expected = [
+        f"| {each.name} | {each.what} | {each.seeds}{' *' if each.kinds else ''} |" for each in MUTATIONS.values()
+    ]
+    assert sorted(rows) == sorted(expected)

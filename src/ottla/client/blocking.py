@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, cast
 
 from ottla.client.blocking_connection import BlockingConnection
 from ottla.client.peer import PeerLost
@@ -20,6 +20,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Uuid
 from ottla.runtime.blocking import monotonic_s, pause
 from ottla.wire.message import Message
+
+if TYPE_CHECKING:
+    from ottla.wire.messages.metadata_response import MetadataResponse
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -151,7 +154,7 @@ class BlockingClient:
         if wanted is not None and not wanted:
             return {}
         answer = self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
-        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._nodes
+        self._learn_nodes(answer)
         found: dict[str, TopicInfo] = {}
         for topic in answer.topics:
             assert topic.name is not None  # They were asked for by name.
@@ -169,8 +172,15 @@ class BlockingClient:
 
     def nodes(self) -> list[int]:
         """The ids of the brokers that the cluster has now."""
-        self.topics(["__consumer_offsets"])  # Any topic would do: the answer lists the brokers.
+        from ottla.wire.messages.metadata_request import MetadataRequest
+        from ottla.wire.messages.metadata_response import MetadataResponse
+
+        # No topic: whichever it was, there would be somebody who must not see it.
+        self._learn_nodes(self.ask_any(MetadataRequest(topics=[]), MetadataResponse))
         return sorted(self._nodes)
+
+    def _learn_nodes(self, answer: MetadataResponse) -> None:
+        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._nodes
 
     def topic(self, name: str) -> TopicInfo:
         """The topic as it was last heard of, or as it is now. Raises `KafkaError` if it does not exist."""

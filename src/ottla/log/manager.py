@@ -518,7 +518,7 @@ class LogManager:
             replaced.abandon()
         self._replaced = [item for item in self._replaced if item[0] > now_ms]
         steps = [step for log in self.logs.values() for step in log.begin_removal(now_ms)]
-        steps += [partial(self.disk.remove_tree, path) for at, path in self._doomed if at <= now_ms]
+        steps += [partial(_remove_log, self.disk, path) for at, path in self._doomed if at <= now_ms]
         self._doomed = [item for item in self._doomed if item[0] > now_ms]
         return PendingWork(steps)
 
@@ -650,6 +650,13 @@ def _close(log: Log, now_ms: int) -> bool:
         log.abandon()
         return False
     return True
+
+
+def _remove_log(disk: Disk, directory: str) -> None:
+    if disk.exists(directory):
+        for name in disk.list(directory):
+            disk.forget_pages(f"{directory}/{name}")
+    disk.remove_tree(directory)
 
 
 def _parent(path: str) -> str:

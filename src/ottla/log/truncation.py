@@ -33,8 +33,7 @@ def truncate(log: Log, offset: int) -> bool:
     segments = log._segments
     slot = segments.slot_of(offset)
     for segment in reversed(segments.take_from(slot + 1)):
-        log._retire(segment)
-        segment.remove_files()
+        log._give_up(segment)
     active = log._active = segments[slot]
     log._unsealed_from = min(log._unsealed_from, slot)
     offset = active.cut(offset, segments.cache)
@@ -53,8 +52,7 @@ def start_over(log: Log, offset: int, log_start_offset: int, now_ms: int) -> Non
     """Drop every record and go on at `offset`."""
     _prepare(log, min(offset, log.log_start_offset))
     for segment in reversed(log._segments.take_from(0)):
-        log._retire(segment)
-        segment.remove_files()
+        log._give_up(segment)
     log.snapshots.retain(())
     log._active = rolling.create_segment(log, offset, now_ms)
     log._segments.add(log._active)

@@ -2,7 +2,7 @@
 
 The two sides speak in plain values over a pipe (`plain_values`): the work goes down, facts come up as they are found,
 and at last the result or what went wrong. The process ends with its work, and with the one that started it, however
-that ends. It runs at the lowest priority for processor and disk, pauses between pieces, and keeps to a rate.
+that ends. It runs at the lowest priority for processor and disk, half of the time at most, and keeps to a rate.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from struct import Struct
+from threading import Lock
 from typing import IO, Any
 
 from ottla.runtime.plain_values import NotPlain, read_order, read_values, write_plain
@@ -26,6 +27,10 @@ _REPORT, _RESULT, _ERROR = range(3)
 
 _LENGTH = Struct(">I")
 
+_STRETCH_S = 0.005
+"""After so much work it rests for as long as it has worked. Idle scheduling alone is not enough: inside the kernel
+nobody takes the processor away from it, nor from the kernel's own threads, which write out what it has written."""
+
 _DEATH_SIGNAL_OPTION = 1
 _IO_PRIORITY_CALLS = {"x86_64": 251, "aarch64": 30}
 _IO_PRIORITY_OF_PROCESS = 1
@@ -36,25 +41,23 @@ class WorkerProcess:
     """The side of whoever has the work done."""
 
     def __init__(self, work: Callable[[Apart], object], bytes_per_second: float) -> None:
-        self._order = _framed((os.getpid(), bytes_per_second, work))
+        self._work = work
+        self._bytes_per_second = bytes_per_second
+        self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        # Inherits nothing but its pipe; what can be imported here can be imported there.
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
+        self._lock = Lock()
+        """Held to start the process or to stop it, whichever comes first."""
 
     def follow(self, on_report: Callable[[Any], None]) -> Any:
-        """Wait for the end, and pass on what is reported before. Blocks. Raises what the work raised, or
+        """Start it, wait for the end, and pass on what is reported before. Blocks. Raises what the work raised, or
         `WorkStopped`."""
-        process = self._process
+        order = _framed((os.getpid(), self._bytes_per_second, self._work))
+        process = self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(self._order)
+                process.stdin.write(order)
                 process.stdin.flush()
             while True:
                 kind, content = read_values(_read_frame(process.stdout))
@@ -75,8 +78,33 @@ class WorkerProcess:
             process.stdout.close()
 
     def stop(self) -> None:
-        self._stopped = True
-        self._process.kill()
+        """From any thread."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._stopped:
+                raise WorkStopped("stopped")
+            # Inherits nothing but its pipe; what can be imported here can be imported there.
+            self._process = process = subprocess.Popen(
+                [sys.executable, "-c", _START],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+            _leave_the_rest_to(process.pid)
+            return process
+
+
+def _leave_the_rest_to(process_id: int) -> None:
+    """Idle scheduling, where the system knows it: from here and not from there, so that its imports have it, too."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process_id, 19)
+        if sys.platform == "linux":
+            os.sched_setscheduler(process_id, os.SCHED_IDLE, os.sched_param(0))
 
 
 class _PacedWork:
@@ -86,7 +114,7 @@ class _PacedWork:
         self._parent = parent
         self._bytes_per_second = bytes_per_second
         self._output = output
-        self._ready_s = time.monotonic()
+        self._ready_s = self._resumed_s = time.monotonic()
 
     def report(self, fact: object) -> None:
         self.tell(_REPORT, fact)
@@ -97,8 +125,11 @@ class _PacedWork:
             os._exit(1)
         now_s = time.monotonic()
         self._ready_s = max(self._ready_s, now_s) + size / self._bytes_per_second
-        if self._ready_s > now_s:
-            time.sleep(self._ready_s - now_s)
+        worked_s = now_s - self._resumed_s
+        if worked_s < _STRETCH_S and self._ready_s <= now_s:
+            return
+        time.sleep(max(self._ready_s - now_s, worked_s))
+        self._resumed_s = time.monotonic()
 
     def tell(self, kind: int, content: object) -> None:
         self._output.write(_framed((kind, content)))
@@ -123,7 +154,7 @@ def _read_frame(stream: IO[bytes]) -> bytes:
 
 def main() -> None:
     """What the process does."""
-    _take_what_is_left()
+    _end_with_parent_and_let_others_read_first()
     # What the work prints by mistake must not come between the values.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -142,14 +173,10 @@ def main() -> None:
         paced.tell(_RESULT, result)
 
 
-def _take_what_is_left() -> None:
-    """Whatever of this the system knows: idle scheduling, idle disk access, and to die with the parent."""
-    with contextlib.suppress(OSError):
-        os.nice(19)
+def _end_with_parent_and_let_others_read_first() -> None:
+    """Where the system knows of it."""
     if sys.platform != "linux":
         return
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):

@@ -104,6 +104,11 @@ class Disk(Protocol):
 
     def remove_tree(self, path: str) -> None: ...
 
+    def forget_pages(self, path: str) -> None:
+        """Of a large file that is to be removed: have the system drop what it keeps of it in memory, little by little,
+        for a removal does it at one go and holds up whoever needs the processor. Blocks for long; a hint at most."""
+        ...
+
     def sync_dir(self, path: str) -> None:
         """Make the directory's entries durable. Blocks."""
         ...

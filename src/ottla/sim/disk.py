@@ -228,6 +228,9 @@ class SimDisk:
             parent, name = self._parent(path)
             parent.change(name, None, None)
 
+    def forget_pages(self, path: str) -> None:
+        pass
+
     def remove_tree(self, path: str) -> None:
         node = self.volume.find(path)
         if isinstance(node, DirNode):
