@@ -21,6 +21,13 @@ again, as clients do."""
 DESCRIBED_CONFIGS_MAX = 20_000
 """Config entries in one DescribeConfigs answer; the resources after them are refused."""
 
+GROUP_PATTERNS_MAX = 50
+"""Different regular expressions that the members of a group may subscribe by: each is tried on the name of every topic,
+all of them in one turn of the loop."""
+
+ELEMENTS_TOLD_MAX = 20_000
+"""Offsets, or members and what they are assigned, in one answer about several groups (`answer_budget`)."""
+
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 DECOMPRESSED_RATIO_MAX = 8
 """What the batches of one Produce request may unpack to, all together: so many bytes, or so many times its own size,

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.blocking import BlockingClient
@@ -203,26 +204,19 @@ class Conveniences:
     def _records(self, client: BlockingClient, topic: str, partition: int, committed: bool) -> Iterable[Record]:
         from ottla.client.reading import fetch, seen_records
 
-        offset = client.persist(lambda: _list_offset(client, topic, partition, _EARLIEST, committed))
-        end = client.persist(lambda: _list_offset(client, topic, partition, _LATEST, committed))
+        offset = _offset(client, topic, partition, _EARLIEST, committed)
+        end = _offset(client, topic, partition, _LATEST, committed)
         while offset < end:
             read = partial(fetch, client, topic, partition, offset, bytes_max=_FETCH_BYTES, committed=committed)
             found, offset = seen_records(client.persist(read), offset)
             yield from (Record(topic, partition, *each) for each in found if each[0] < end)
 
 
-def _list_offset(client: BlockingClient, topic: str, partition: int, when: int, committed: bool) -> int:
-    from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-    from ottla.wire.messages.list_offsets_response import ListOffsetsResponse
+def _offset(client: BlockingClient, topic: str, partition: int, when: int, committed: bool) -> int:
+    from ottla.admin.offsets import ask_offsets
 
-    wanted = ListOffsetsPartition(partition_index=partition, timestamp=when)
-    request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=int(committed), topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
-    )
-    answer = client.ask(client.leader_of(topic, partition), request, ListOffsetsResponse)
-    (found,) = answer.topics[0].partitions
-    _raise_first([found.error_code])
-    return found.offset
+    place = TopicPartition(topic, partition)
+    return client.persist(lambda: ask_offsets(client, {place: when}, committed=committed))[place]
 
 
 def _raise_first(codes: Iterable[int]) -> None:
