@@ -214,10 +214,12 @@ async def test_aiokafka_is_let_in(site: Site, login: Login, topic: str) -> None:
         AIOKafkaConsumer(topic, **aiokafka(site, login), auto_offset_reset="earliest") as consumer,
     ):
         assert (await consumer.getone()).value == RECORD
+    await hung_up()
 
 
 async def hung_up() -> None:
-    """TLS takes leave of the other side, which is late with it where it has refused somebody."""
+    """TLS takes leave of the other side, which is late with it where it has refused somebody. Whoever does not wait for
+    that leaves a socket to the tests behind this one."""
     for _ in range(6_000):
         if not any(not transport.is_closing() or transport._sock for transport in transports()):
             return
@@ -239,8 +241,8 @@ async def test_aiokafka_is_kept_out(site: Site, login: Login, caplog: pytest.Log
     else:
         with pytest.raises(KafkaConnectionError):
             await producer.start()
-        await hung_up()
         told = [record.getMessage() for record in caplog.records if record.name.startswith("aiokafka")]
         # It does not look at TLS' alerts.
         assert any(REASONS.get(login.mechanism, "closed") in line for line in told), told
     await producer.stop()
+    await hung_up()
