@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, cast
 
 from ottla.client.blocking_connection import BlockingConnection
 from ottla.client.peer import PeerLost
@@ -20,6 +20,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Uuid
 from ottla.runtime.blocking import monotonic_s, pause
 from ottla.wire.message import Message
+
+if TYPE_CHECKING:
+    from ottla.wire.messages.metadata_response import MetadataResponse
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -65,7 +68,8 @@ class BlockingClient:
             try:
                 self._tls = settings.tls.context()
             except OSError as error:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The ssl.* settings cannot be used: {error}.") from error
+                why = f"{error.filename}: {error.strerror}" if error.filename else error
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The ssl.* settings cannot be used: {why}.") from error
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, TopicInfo] = {}
@@ -144,14 +148,10 @@ class BlockingClient:
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         """These topics, or all, as the cluster has them now. Those that do not exist are left out; one that must not be
         seen is `KafkaError`."""
-        from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-        from ottla.wire.messages.metadata_response import MetadataResponse
-
-        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        wanted = None if names is None else list(names)
         if wanted is not None and not wanted:
             return {}
-        answer = self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
-        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._nodes
+        answer = self._metadata(wanted)
         found: dict[str, TopicInfo] = {}
         for topic in answer.topics:
             assert topic.name is not None  # They were asked for by name.
@@ -159,7 +159,11 @@ class BlockingClient:
                 self._topics.pop(topic.name, None)
                 continue
             if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-                raise KafkaError(ErrorCode(topic.error_code), f"The topic {topic.name} cannot be looked up.")
+                code = ErrorCode(topic.error_code)
+                why = code.name.lower().replace("_", " ")
+                if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    why = "you have no right to describe it, if it exists"
+                raise KafkaError(code, f"The topic {topic.name} cannot be looked up: {why}.")
             partitions = {
                 each.partition_index: PartitionInfo(each.leader_id, each.leader_epoch) for each in topic.partitions
             }
@@ -168,9 +172,19 @@ class BlockingClient:
         return found
 
     def nodes(self) -> list[int]:
-        """The ids of the brokers that the cluster has now."""
-        self.topics(["__consumer_offsets"])  # Any topic would do: the answer lists the brokers.
+        """The ids of the brokers that the cluster has now, which every client may know."""
+        self._metadata([])
         return sorted(self._nodes)
+
+    def _metadata(self, names: list[str] | None) -> MetadataResponse:
+        """What the cluster says of these topics, or of all; the brokers are in every answer."""
+        from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+        from ottla.wire.messages.metadata_response import MetadataResponse
+
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        answer = self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
+        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._nodes
+        return answer
 
     def topic(self, name: str) -> TopicInfo:
         """The topic as it was last heard of, or as it is now. Raises `KafkaError` if it does not exist."""

@@ -43,7 +43,7 @@ def status(session: Session) -> None:
                 "state": "fenced" if broker.is_fenced else "silent" if _is_silent(own) else "up",
                 "leaders": sum(each.leader == broker.node for each in partitions),
                 "replicas": sum(broker.node in each.replicas for each in partitions),
-                "stored_bytes": sum(replica.size_bytes for each in own for replica in each.replicas),
+                "stored_bytes": None if not usable else sum(each.size_bytes for one in own for each in one.replicas),
                 "usable_bytes": min(usable) if usable else None,
             }
         )
@@ -201,7 +201,8 @@ def _plan(
         parts = [part.strip() for part in brokers.split(",")]
         unknown = [part for part in parts if not part.isdecimal() or int(part) not in alive]
         if unknown:
-            raise StartupError(f"--brokers {brokers}: there is no broker {unknown[0]} now; there are {alive}.")
+            there = ", ".join(map(str, alive))
+            raise StartupError(f"--brokers {brokers}: there is no broker {unknown[0]} now: choose among {there}.")
         wanted = list(dict.fromkeys(int(part) for part in parts))
     found = topics.list_topics(client, names)
     racks = {each.node: each.rack for each in known}
