@@ -55,6 +55,7 @@ def test_whoever_may_read_one_topic_reads_it_and_hears_what_it_may_not(
         status, out, err = run_ottla(["topic", "describe", "orders", *ann])
         assert (status, out[:19]) == (0, b"orders  1 partition")
         assert err == "Its configs are not shown: you have no right to describe them.\n"
+        assert "silent" not in ok("cluster", "status", *ann)
         assert ok("consume", "orders", "-o", "beginning", "-e", *ann) == PRODUCED.decode()
 
         told = refused("consume", "secret", "-e", *ann)

@@ -64,6 +64,12 @@ def test_the_summary_has_every_fault_every_event_and_the_speed(monkeypatch: pyte
     )
 
 
+def test_who_waits_for_one_seed_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, printed, _ = run(monkeypatch, "--seed", "7", "--story")
+    assert printed[0] == "seed 7 runs; this takes some seconds"
+    assert printed[-1].startswith("1 seed, ")
+
+
 def test_a_failure_prints_how_to_replay_it_and_the_seeds_on_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed, _ = run(monkeypatch, "--seeds", "0-9", "--mode", "liveness", fails=(7, 3))
     assert status == 1
@@ -125,6 +131,7 @@ def test_what_is_kept_of_a_seed_is_what_the_summary_needs(tmp_path: Path) -> Non
     ("arguments", "complaint"),
     [
         (("--seeds", "few"), "not of the form"),
+        (("--seeds", "5-1"), "names no seed"),
         (("--mode", "mixed"), "none of safety, liveness"),
         (("--mutation", "none-such"), "--mutations lists them"),
         (("--seconds", "0"), "more than none"),

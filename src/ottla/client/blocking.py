@@ -266,7 +266,9 @@ class BlockingClient:
         request = FindCoordinatorRequest(key=key, key_type=kind)
         answer = self.ask_any(request, FindCoordinatorResponse, max_version=3)
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
+            code = ErrorCode(answer.error_code)
+            why = (answer.error_message or code.name.lower().replace("_", " ")).rstrip(".")
+            raise KafkaError(code, f"The coordinator of {key} cannot be found: {why}.")
         self._nodes[answer.node_id] = (answer.host, answer.port)
         return answer.node_id
 

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import cluster, log_dirs, reassignment, topics
+from ottla.admin.asking import meaning
 from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, parse_partitions
 from ottla.client.blocking import BlockingClient
-from ottla.errors import StartupError
+from ottla.errors import ErrorCode, StartupError
 from ottla.model import TopicPartition
 
 app = group("The cluster: its brokers and quorum, elections of leaders, moves of replicas.")
@@ -250,4 +251,6 @@ def _watch(session: Session, client: BlockingClient, wanted: set[tuple[str, int]
 
 
 def _is_silent(directories: list[log_dirs.LogDirectory]) -> bool:
-    return bool(directories) and all(not each.path for each in directories)
+    """Does the broker not answer? One that refuses to tell of its disks does."""
+    no_right = meaning(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return bool(directories) and all(not each.path and each.error != no_right for each in directories)
