@@ -74,7 +74,7 @@ def status(session: Session) -> None:
 @command(app, "quorum", examples=["ottla cluster quorum"])
 def quorum(session: Session) -> None:
     """Show the controllers: who leads, who votes, who lags."""
-    with session.client() as client:
+    with session.out.waiting("The active controller is waited for …"), session.client() as client:
         found = cluster.describe_quorum(client)
     rows = [
         {
