@@ -15,7 +15,7 @@ from tests.certificates import Authority, Issued
 from tests.node_process import running_node
 from tests.tokens import Provider
 
-JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_ann=secret;"
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_ann=secret user_bob=secret;"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -69,7 +69,7 @@ def locked_site(directory: Path) -> Iterator[Site]:
         "sasl.oauthbearer.jwks.endpoint.url": f"file://{directory / 'keys.json'}",
         "sasl.oauthbearer.expected.audience": "kafka",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # Whoever is not ann, by whatever way she came in, is not served.
+        # Whoever is not ann, by whatever way she came in, is not served; bob, where a test lets him.
         "super.users": "User:ANONYMOUS;User:ann",
     }
     arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]

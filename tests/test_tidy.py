@@ -12,6 +12,18 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "ottla"
 PURE_ROOMS = ("partition", "raft", "metadata", "controller", "coordinator", "security", "schemas")
 ASYNC_ROOMS = ("broker", "client", "gateway", "console", "testing", "cli", "sim", "runtime")
+NODE_ROOMS = (*PURE_ROOMS, "broker", "client", "log", "records", "wire", "config", "metrics")
+"""What runs in a node, beside `runtime`."""
+OF_ROOMS = {
+    "fastapi": ("console",),
+    "nicegui": ("console",),
+    "uvicorn": ("gateway",),
+    "pyspark": ("spark", "cli"),
+    "pyarrow": ("spark", "records"),
+    "numpy": ("spark", "records"),
+    "confluent_kafka": ("cli",),
+}
+"""Packages that a few rooms use, and the others must do without."""
 MACHINE_MODULES = {"asyncio", "time", "socket", "random", "secrets", "threading", "os", "subprocess", "select", "uuid"}
 GENERATED = SOURCE / "wire" / "messages"
 
@@ -61,6 +73,14 @@ def test_a_module_keeps_the_rules_of_its_room(path: Path) -> None:
         assert not imported(tree) & {"socket", "select", "threading", "subprocess"}, "only runtime touches the machine"
     if room in ("broker", "client"):
         assert "time" not in imported(tree), "only runtime has clocks"
+    if room in NODE_ROOMS:
+        assert not imported(tree) & {"os", "pathlib", "shutil", "tempfile"}, "only runtime touches files"
+        assert not any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+            for node in ast.walk(tree)
+        ), "only runtime touches files"
+    for package in imported(tree) & OF_ROOMS.keys():
+        assert room in OF_ROOMS[package], f"{package} has no place in {room}"
     assert not imported(tree) & {"pickle", "shelve", "marshal"}, "bytes that name code to run are not read"
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
 

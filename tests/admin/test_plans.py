@@ -147,7 +147,7 @@ def test_who_is_not_in_sync_is_named(isr: tuple[int, ...], said: str) -> None:
 
 
 def test_what_was_not_answered_has_a_next_step_that_fits() -> None:
-    codes = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR)
+    codes = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR)
     found = health.judge(facts(unanswered=[KafkaError(each, "It is so.") for each in codes]), health.Limits())
     assert [each.advice for each in found] == [
         "Ask as somebody who may describe the cluster.",

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from random import Random
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from ottla.broker import admin_rights
+from ottla.broker.api import consumer_group_heartbeat
+from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
 from ottla.broker.api.init_producer_id import _forbidden as forbidden
 from ottla.broker.audit import AuditLog
 from ottla.broker.authorisation import authorizer_of, call, first_authorizer
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
+from ottla.broker.promise import Promise, kept
 from ottla.broker.services import Services
 from ottla.config.node import NodeConfig
+from ottla.coordinator.consumer import Sender
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from ottla.metadata.images import EMPTY_IMAGE
@@ -24,10 +30,13 @@ from ottla.security.authorizer import Authorizer
 from ottla.security.rights import BROKER_RIGHTS, CONTROLLER_RIGHTS
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
+from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
+from tests.seams.test_node_in_memory import CONFIG
 
 BUILT_IN = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 HOST = "10.0.0.7"
@@ -149,3 +158,34 @@ def test_before_the_entries_are_known_only_super_users_may() -> None:
     without = NodeConfig({**properties, "authorizer.class.name": ""})
     assert first_authorizer(without) is None
     assert len(list(without.warnings())) == 2
+
+
+def test_topics_that_an_expression_must_not_find_are_no_denials(caplog: pytest.LogCaptureFixture) -> None:
+    """A member of a group subscribes by a regular expression, and may describe one topic of two."""
+    caplog.set_level(logging.INFO, "ottla.audit")
+    senders: list[Sender] = []
+
+    def write(group_id: str, operation: Any) -> Promise[ConsumerGroupHeartbeatResponse]:
+        senders.append(operation.args[1])
+        return kept(ConsumerGroupHeartbeatResponse())
+
+    rights = [
+        allow(Operation.READ, ResourceType.GROUP, "readers"),
+        allow(Operation.DESCRIBE, ResourceType.TOPIC, "shown"),
+    ]
+    asked = context(Authorizer(rights), 68, 1, on_controller=False)
+    services = cast(Any, asked.services)
+    services.image = SimpleNamespace(
+        features=SimpleNamespace(levels={GROUP_VERSION: 1}), topics=SimpleNamespace(by_name={})
+    )
+    services.config = CONFIG
+    services.group_cap = SimpleNamespace(check=lambda group_id: None)
+    services.groups = SimpleNamespace(write=write)
+    services.random = Random(1)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="readers", member_id="m", rebalance_timeout_ms=1, subscribed_topic_regex=".*", topic_partitions=[]
+    )
+    consumer_group_heartbeat.handle(asked, request)
+    (sender,) = senders
+    assert [sender.may_describe(topic) for topic in ("shown", "hidden")] == [True, False]
+    assert not caplog.messages

@@ -19,6 +19,8 @@ from ottla.wire.messages.delete_groups_response import DeleteGroupsResponse
 from ottla.wire.messages.fetch_response import FetchResponse
 from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
+from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
+from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 from ottla.wire.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.messages.join_group_response import JoinGroupResponse
 from ottla.wire.messages.offset_commit_request import (
@@ -39,11 +41,13 @@ from tests.node_process import running_node
 from tests.wire_client import WireClient
 
 CAPS = {
-    "ottla.partitions.max": 4,
+    "ottla.partitions.max": 6,
     "ottla.partition.producers.max": 2,
     "ottla.fetch.session.partitions.max": 1,
     "ottla.groups.max": 3,
+    "ottla.transactional.ids.max": 2,
     "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 2,
 }
 
 
@@ -55,8 +59,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WireClient]:
         WireClient(node.address) as client,
     ):
         assert create(client, "orders", 2) == ErrorCode.NONE
-        # So that the topic of the groups exists, which is a partition too.
+        # So that the topics of the coordinators exist, which are partitions too.
         find = FindCoordinatorRequest(key_type=0, coordinator_keys=["first"])
+        assert client.call(find, FindCoordinatorResponse).coordinators[0].error_code == ErrorCode.NONE
+        find = FindCoordinatorRequest(key_type=1, coordinator_keys=["first"])
         assert client.call(find, FindCoordinatorResponse).coordinators[0].error_code == ErrorCode.NONE
         yield client
 
@@ -139,3 +145,18 @@ def test_a_group_that_a_node_has_no_room_for(client: WireClient) -> None:
     assert deletion.results[0].error_code == ErrorCode.NONE
     eventually(lambda: commit(client, "fourth"), lambda code: code is ErrorCode.NONE)
     assert commit(client, "fifth") == full
+
+
+def begin(client: WireClient, transactional_id: str) -> ErrorCode:
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    return ErrorCode(client.call(request, InitProducerIdResponse, 4).error_code)
+
+
+def test_a_transactional_id_that_a_node_has_no_room_for(client: WireClient) -> None:
+    loading = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+    # Their hashes lie in two partitions.
+    for transactional_id in ("a", "b"):
+        begun = eventually(lambda name=transactional_id: begin(client, name), lambda code: code not in loading)  # type: ignore[misc]
+        assert begun == ErrorCode.NONE
+    assert (begin(client, "c"), begin(client, "d")) == (ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION)
+    assert (begin(client, "a"), begin(client, "b")) == (ErrorCode.NONE, ErrorCode.NONE)

@@ -57,14 +57,16 @@ def provider() -> Provider:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[bytes, int], str]]:
+def serve() -> Iterator[Callable[..., str]]:
     """A web server with one document; its URL."""
     servers: list[HTTPServer] = []
 
-    def start(document: bytes, status: int = 200) -> str:
+    def start(document: bytes, status: int = 200, location: str = "") -> str:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.send_response(status)
+                if location:
+                    self.send_header("Location", location)
                 self.end_headers()
                 self.wfile.write(document)
 
@@ -99,6 +101,14 @@ async def test_without_keys_a_node_does_not_start(
         await surroundings.jwks(serve(document, status)).start()
 
 
+async def test_nobody_is_followed_to_where_he_sends_us(
+    surroundings: Surroundings, provider: Provider, serve: Callable[..., str]
+) -> None:
+    elsewhere = serve(provider.document())
+    with pytest.raises(StartupError, match="cannot be had"):
+        await surroundings.jwks(serve(b"", 302, elsewhere)).start()
+
+
 async def test_a_new_key_is_fetched_when_it_is_first_seen_and_old_ones_stay_until_then(
     surroundings: Surroundings, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +131,7 @@ async def test_a_new_key_is_fetched_when_it_is_first_seen_and_old_ones_stay_unti
     surroundings.timers.close()
 
 
-@pytest.mark.parametrize("url", ["", "ftp://example.org/keys", "/etc/keys.json"])
+@pytest.mark.parametrize("url", ["", "ftp://example.org/keys", "http://example.org/keys", "/etc/keys.json"])
 def test_keys_come_from_files_and_servers_alone(surroundings: Surroundings, url: str) -> None:
     with pytest.raises(StartupError):
         surroundings.jwks(url)

@@ -46,6 +46,21 @@ def test_a_snapshot_is_forked(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_bootstrap_server_that_does_not_resolve_is_passed_over(tmp_path: Path) -> None:
+    """No part of a host's name is so long, so that nobody need be asked for it."""
+    nobody = f"{'x' * 64}:9092"
+    with running_node(tmp_path / "node", "--registry", "off") as node:
+        at = ("-b", f"{nobody},{node.bootstrap}")
+        assert run_ottla(["produce", "orders", *at], b"a\n")[0] == 0
+        assert run_ottla(["consume", "orders", "-o", "beginning", "-e", *at])[1] == b"a\n"
+        assert run_ottla(["consume", "orders", "-G", "billing", "-o", "beginning", "-e", *at])[1] == b"a\n"
+    status, _, said = run_ottla(["produce", "orders", "-b", nobody], b"a\n")
+    assert status == 1
+    assert said.startswith(f"ottla: The cluster at {nobody} does not answer ({nobody}")
+    assert "resolve" in said
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_with_members_is_shown_and_not_moved(tmp_path: Path, protocol: str) -> None:
     with running_node(tmp_path / "node", "--registry", "off") as node:

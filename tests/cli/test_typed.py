@@ -14,11 +14,11 @@ from ottla.cli import profiles
 from ottla.cli.formats import Record, json_bytes, parse_format, record_json, unescape
 from ottla.cli.output import cell, size, table
 from ottla.cli.schemas import split_message
-from ottla.cli.serialization import Decoder, Undecodable
-from ottla.cli.times import parse_duration, parse_moment, show_duration, show_moment
+from ottla.cli.serialization import Decoder, Encoder, Undecodable
+from ottla.cli.times import parse_duration, parse_moment, show_moment
+from ottla.client.registry import FoundSchema, RegistryClient
 from ottla.errors import StartupError
 from ottla.schemas.framing import prefix
-from ottla.spark.registry import FoundSchema, RegistryClient
 from tests.cli.sessions import run_ottla
 
 RECORD = Record(
@@ -65,17 +65,56 @@ def test_half_a_character_is_told_by_its_number() -> None:
     assert json_bytes({"é": "\ud800"}, (",", ":")) == b'{"\\u00e9":"\\ud800"}'
 
 
-@pytest.mark.parametrize("body", [b"[" * 100_000, b"{", b"\xff"])
-def test_a_record_that_is_not_what_it_says_is_one_sentence(body: bytes) -> None:
-    class Registry(RegistryClient):
-        def __init__(self) -> None:
-            pass
+class OneSchema(RegistryClient):
+    """A registry with one schema, which has every id."""
 
-        def by_id(self, schema_id: int) -> FoundSchema:
-            return FoundSchema(id=schema_id, kind="JSON", text="{}", references=())
+    def __init__(self, kind: str, text: str) -> None:
+        self._kind, self._text = kind, text
 
-    with pytest.raises(Undecodable, match="says that it is JSON of schema 7, and is not"):
-        Decoder(Registry()).decode(prefix(7) + body)
+    def by_id(self, schema_id: int) -> FoundSchema:
+        return FoundSchema(id=schema_id, kind=self._kind, text=self._text, references=())
+
+
+ARRAY_OF_NULLS = '{"type": "array", "items": "null"}'
+LIST = '{"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "body"),
+    [
+        ("JSON", "{}", b"[" * 100_000),
+        ("JSON", "{}", b"{"),
+        ("JSON", "{}", b"\xff"),
+        ("AVRO", ARRAY_OF_NULLS, b"\xfe" + b"\xff" * 7 + b"\x7f\x00"),  # Of 2**62 nulls.
+        ("AVRO", LIST, b"\x02" * 100_000),
+        ("AVRO", '"string"', b"\x06ab"),
+    ],
+    ids=["deep JSON", "half JSON", "no JSON", "endless nulls", "deep Avro", "half Avro"],
+)
+def test_a_record_that_is_not_what_it_says_is_one_sentence(kind: str, text: str, body: bytes) -> None:
+    said = f"says that it is {kind.replace('AVRO', 'Avro')} of schema 7, and is not: "
+    with pytest.raises(Undecodable, match=said):
+        Decoder(OneSchema(kind, text)).decode(prefix(7) + body)
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"n": ' * 300 + b"null" + b"}" * 300])
+def test_what_is_too_deep_to_be_written_is_one_sentence(text: bytes) -> None:
+    with pytest.raises(StartupError, match=r"is not JSON|has more than 100 levels"):
+        Encoder(OneSchema("AVRO", LIST).by_id(1)).encode(text)
+
+
+def test_avro_is_written_as_it_is_shown() -> None:
+    schema = OneSchema(
+        "AVRO",
+        """{"type": "record", "name": "R", "fields": [
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "raw", "type": "bytes"},
+            {"name": "note", "type": ["null", "string"], "default": null}]}""",
+    )
+    written = Encoder(schema.by_id(1)).encode('{"at": 1700000000000, "raw": "\\u0000ÿ"}'.encode())
+    shown = {"at": 1_700_000_000_000, "raw": "\0ÿ", "note": None}
+    assert Decoder(schema).decode(written) == shown
+    assert Encoder(schema.by_id(1)).encode(json.dumps(shown).encode()) == written
 
 
 @pytest.mark.parametrize("text", ["%", "%z", "abc\\"])
@@ -113,7 +152,6 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 def test_times_and_sizes_are_shown() -> None:
     assert show_moment(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert (show_moment(-1), show_moment(None)) == ("-", "-")
-    assert [show_duration(each) for each in (5, 90_000, 7_200_000)] == ["5 ms", "90 s", "2 h"]
     assert parse_duration("2h") == 7_200_000
     assert [size(each) for each in (None, 0, 1023, 1536, 1 << 31, 1 << 50)] == [
         *("-", "0 B", "1023 B", "1.5 KiB", "2.0 GiB", "1024.0 TiB"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import KafkaError as AioKafkaError
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
@@ -119,8 +119,17 @@ def test_kafka_python_is_let_in(site: Site, login: Login, topic: str) -> None:
     consumer.close()
 
 
+REASONS = {
+    "PLAIN": "Authentication failed: Invalid username or password",
+    "SCRAM-SHA-256": "invalid credentials with SASL mechanism SCRAM-SHA-256",
+    "SCRAM-SHA-512": "invalid credentials with SASL mechanism SCRAM-SHA-512",
+    "OAUTHBEARER": "invalid credentials with SASL mechanism OAUTHBEARER",
+}
+"""Why a login is refused, in Apache Kafka's words. Both clients tell it in their logs, and raise an error that only
+says that there is no cluster."""
+
 KAFKA_PYTHON_TRIES = """
-import json, ssl, sys
+import json, logging, ssl, sys
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -132,15 +141,22 @@ class Token(AbstractTokenProvider):
     def token(self):
         return self._token
 
+said = []
+logging.basicConfig(level=logging.WARNING)
+handler = logging.Handler()
+handler.emit = lambda record: said.append(record.getMessage())
+logging.getLogger("kafka").addHandler(handler)
+
 for settings in json.loads(sys.argv[1]):
     if "token" in settings:
         settings["sasl_oauth_token_provider"] = Token(settings.pop("token"))
+    said.clear()
     try:
         KafkaProducer(**settings, bootstrap_timeout_ms=500)
-    except (KafkaError, ssl.SSLError):
-        print("refused")
+    except (KafkaError, ssl.SSLError) as error:
+        print(json.dumps([str(error), *said]))
     else:
-        print("let in")
+        print(json.dumps(["let in"]))
 """
 
 
@@ -155,7 +171,11 @@ def test_kafka_python_is_kept_out(site: Site) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KAFKA_PYTHON_TRIES, json.dumps(tries)], capture_output=True, text=True, timeout=120
     )
-    assert done.stdout.split("\n")[:-1] == ["refused"] * len(WRONG), done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(told) == len(WRONG), done.stderr
+    for login, lines in zip(WRONG, told, strict=True):
+        reason = REASONS.get(login.mechanism, "alert unknown ca")
+        assert any(reason in line for line in lines), (shown(login), lines)
 
 
 # aiokafka.
@@ -196,14 +216,31 @@ async def test_aiokafka_is_let_in(site: Site, login: Login, topic: str) -> None:
         assert (await consumer.getone()).value == RECORD
 
 
+async def hung_up() -> None:
+    """TLS takes leave of the other side, which is late with it where it has refused somebody."""
+    for _ in range(6_000):
+        if not any(not transport.is_closing() or transport._sock for transport in transports()):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("a connection is still open after a minute")
+
+
+def transports() -> list[Any]:
+    return list(getattr(asyncio.get_running_loop(), "_transports", {}).values())
+
+
 @pytest.mark.parametrize("login", WRONG, ids=shown)
-async def test_aiokafka_is_kept_out(site: Site, login: Login) -> None:
+async def test_aiokafka_is_kept_out(site: Site, login: Login, caplog: pytest.LogCaptureFixture) -> None:
     producer = AIOKafkaProducer(**aiokafka(site, login))
     if login.mechanism == "OAUTHBEARER":
         # It takes the refusal for a welcome, goes on, and is told nothing.
         await producer.start()
         assert not producer.client.cluster.brokers()
     else:
-        with pytest.raises(AioKafkaError):
+        with pytest.raises(KafkaConnectionError):
             await producer.start()
+        await hung_up()
+        told = [record.getMessage() for record in caplog.records if record.name.startswith("aiokafka")]
+        # It does not look at TLS' alerts.
+        assert any(REASONS.get(login.mechanism, "closed") in line for line in told), told
     await producer.stop()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ottla.console.guard import BODY_BYTES_MAX, COOKIE, Guard, Receive, Refused, Scope, Send
+from ottla.console.guard import BODY_BYTES_MAX, COOKIE, Guard, Receive, Scope, Send
+from ottla.gateway.http import Refusal
 
 
 async def page(scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,7 +50,7 @@ def test_on_this_machine(kind: str, method: str, headers: Mapping[str, str], sta
     if not status:
         assert guard.check(kind, method, headers) == ""
         return
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refusal) as refused:
         guard.check(kind, method, headers)
     assert refused.value.status == status
 
@@ -72,7 +73,7 @@ def test_elsewhere_with_users(authorization: str, who: str | None) -> None:
     if who is not None:
         assert guard.check("http", "GET", headers) == who
         return
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refusal) as refused:
         guard.check("http", "GET", headers)
     assert refused.value.status == 401
 
@@ -98,7 +99,7 @@ def test_a_login_is_remembered_for_web_sockets() -> None:
     assert "HttpOnly; SameSite=Strict" in cookie
     pair = cookie.partition(";")[0]
     assert guard.check("websocket", "GET", {"host": "console.example", "cookie": pair}) == "anna"
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         guard.check("websocket", "GET", {"host": "console.example", "cookie": f"{COOKIE}=0"})
     assert ask(guard, "websocket", host="console.example") == [{"type": "websocket.close", "code": 1008}]
 
@@ -115,7 +116,7 @@ def test_a_login_is_remembered_for_web_sockets() -> None:
 )
 def test_what_is_no_password_is_refused_as_a_wrong_one(headers: dict[str, str]) -> None:
     guard = Guard(page, loopback=False, users={"anna": "secret"})
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refusal) as refused:
         guard.check("http", "GET", {"host": "console.example", **headers})
     assert refused.value.status == 401
 

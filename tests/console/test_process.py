@@ -106,10 +106,17 @@ def console(*arguments: str, bootstrap: str) -> Iterator[str]:
         process.stdout.close()
 
 
-def test_where_other_machines_come_in_it_changes_nothing_without_users(browser: Browser, stage: Stage) -> None:
+def test_where_other_machines_come_in_it_shows_no_records_and_changes_nothing_without_users(
+    browser: Browser, stage: Stage
+) -> None:
     with console("--host", "0.0.0.0", bootstrap=stage.node.bootstrap) as url, browser.new_context() as context:
+        for path in ("records.jsonl", "records/0/0/value"):
+            status, said = get(url, f"/topics/orders/{path}")
+            assert (status, said.startswith("No records are shown here")) == (400, True)
+        page = Visitor(context.new_page(), url).go("/topics/orders/records")
+        expect(page.get_by_text("No records are shown here")).to_be_visible()
         page = Visitor(context.new_page(), url).go("/topics/orders/produce")
-        expect(page.get_by_text("This console shows and changes nothing")).to_be_visible()
+        expect(page.get_by_text("This console changes nothing")).to_be_visible()
         expect(page.get_by_role("button", name="Produce")).to_have_count(0)
 
 

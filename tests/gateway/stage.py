@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.gateway.app import App, Door
+from ottla.gateway.app import App
+from ottla.gateway.door import Door
 from ottla.gateway.registry.stored import Entry
 from ottla.gateway.registry.topic import Fenced, LogRecord, Portion, Unsure
 from ottla.gateway.registry.writing import Registry

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.stage import Client, play
+from ottla.gateway.registry.stored import Reference, StoredSchema, schema_entry
+from ottla.schemas.kinds import SchemaType
+from tests.gateway.stage import Client, MemoryLog, play
 
 
 def record(*fields: object, name: str = "r") -> dict[str, object]:
@@ -222,6 +224,40 @@ def test_references_hold_what_they_refer_to() -> None:
         assert (await client.ask("DELETE", "/subjects/address?permanent=true")).body == [1]
 
     play(story)
+
+
+def log_of(references: dict[str, list[Reference]]) -> MemoryLog:
+    """As if another registry had written it: a subject each, with one version."""
+    log = MemoryLog()
+    for at, (subject, referred) in enumerate(references.items()):
+        schema = StoredSchema(
+            subject=subject, version=1, id=at + 1, kind=SchemaType.AVRO, text='"int"', references=tuple(referred)
+        )
+        log.append(*schema_entry(schema))
+    return log
+
+
+def test_a_long_chain_of_references_is_followed_or_refused() -> None:
+    log = log_of({f"s{at}": [Reference("n", f"s{at - 1}", 1)] if at else [] for at in range(1001)})
+
+    async def story(client: Client) -> None:
+        reference = {"name": "n", "subject": "s999", "version": 1}
+        assert (await client.register("fits", '"long"', references=[reference])).status == 200
+        refusal = await client.register("too-long", '"long"', references=[{**reference, "subject": "s1000"}])
+        assert (refusal.body["error_code"], "more than 1000 others" in refusal.body["message"]) == (42201, True)
+
+    play(story, log)
+
+
+def test_a_circle_of_references_is_no_failure() -> None:
+    log = log_of({"a": [Reference("b", "b", -1)], "b": [Reference("a", "a", -1)]})
+
+    async def story(client: Client) -> None:
+        reference = {"name": "a", "subject": "a", "version": -1}
+        assert (await client.register("c", '"int"', references=[reference])).status == 200
+        assert (await client.register("a", '"long"')).body["version"] == 2
+
+    play(story, log)
 
 
 def test_lookups_normalise_when_asked() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ottla.gateway.app import BODY_BYTES_MAX, PATH_BYTES_MAX, App, Door
+from ottla.gateway.app import BODY_BYTES_MAX, PATH_BYTES_MAX, App
+from ottla.gateway.door import Door
 from tests.gateway.stage import Client, MemoryLog, play, registry_on
 
 USERS = Door(loopback=False, users={"ada": "secret:with:colons"})
@@ -55,6 +56,8 @@ def test_a_page_of_another_site_changes_nothing() -> None:
         for origin in ("http://evil.example", "null", "http://localhost:9999"):
             answer = await client.ask("POST", "/subjects/x/versions", body, headers={"origin": origin})
             assert answer.status == 403
+        answer = await client.ask("POST", "/subjects/x/versions", body, headers={"sec-fetch-site": "cross-site"})
+        assert answer.status == 403
         form = {"content-type": "application/x-www-form-urlencoded"}
         assert (await client.ask("POST", "/subjects/x/versions", body, headers=form)).status == 415
         plain = {"content-type": "text/plain"}

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.admin.offsets import EARLIEST, LATEST
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.gateway.http import Refusal
 from ottla.gateway.rest.api import RestApi, Start, parse_positions, parse_start, refusal_of
-from ottla.gateway.rest.cluster import BATCH_BYTES, EARLIEST, LATEST, _portions
+from ottla.gateway.rest.cluster import BATCH_BYTES, _portions
 from ottla.gateway.rest.openapi import OPERATIONS, document, page
 from ottla.gateway.rest.paths import match
 from ottla.gateway.rest.records import (
@@ -255,12 +256,12 @@ def test_a_lane_is_used_again_unless_nobody_knows_what_is_left_on_it(monkeypatch
         rest = RestApi(ClientSettings.parse({"bootstrap.servers": "localhost:1"}))
         for error in (KafkaError(ErrorCode.NOT_CONTROLLER), Refusal(404, "none")):
             with pytest.raises(type(error)):
-                await rest._work(fail(error))
+                await rest._lanes.ask(fail(error))
         assert [each.closed for each in made] == [False]
         with pytest.raises(OSError):
-            await rest._work(fail(OSError("cut off")))
+            await rest._lanes.ask(fail(OSError("cut off")))
         assert [each.closed for each in made] == [True]
-        assert await rest._work(lambda lane: lane is made[1])
+        assert await rest._lanes.ask(lambda lane: lane is made[1])
         await rest.close()
 
     asyncio.run(story())

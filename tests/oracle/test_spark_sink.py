@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.spark.transactions import SinkError, commit, undo
-from tests.spark.sink_world import Query, committed, create_topic, set_transaction_version
+from tests.spark.forked import Raised
+from tests.spark.sink_world import FENCED, Query, committed, create_topic, set_transaction_version
 
 from .apache_kafka import ApacheKafka
 
@@ -52,6 +53,19 @@ def test_each_row_is_there_once(query: Query, step: str, driver_survives: bool) 
     assert query.died_at == [step]
     query.run_batch(1)
     assert committed(query.bootstrap, query.topic, PARTITIONS) == query.expected(2)
+
+
+def test_what_an_attempt_that_died_left_open_ends_with_its_batch(query: Query) -> None:
+    query.crashes = ["rows-acknowledged"]
+    query.try_batch(0)
+    assert query.died_at == ["rows-acknowledged"]
+    assert committed(query.bootstrap, query.topic, PARTITIONS) == query.expected(1)
+
+
+def test_a_copy_that_still_writes_is_stopped_when_its_batch_ends(query: Query) -> None:
+    with pytest.raises(Raised, match=FENCED):
+        query.commit_while_a_copy_writes(0)
+    assert committed(query.bootstrap, query.topic, PARTITIONS) == query.expected(1)
 
 
 def test_a_driver_that_was_replaced_cannot_commit_nor_harm(query: Query) -> None:

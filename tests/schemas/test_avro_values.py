@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from itertools import pairwise
 
 import fastavro
 import pytest
@@ -93,3 +94,37 @@ def test_items_without_bytes_cannot_be_claimed_without_end() -> None:
     deep = avro.parse('{"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}')
     with pytest.raises(BadValue, match="levels"):
         decode(deep, b"\x02" * 10_000)
+
+
+def test_a_short_schema_cannot_make_any_number_of_values_of_nothing() -> None:
+    """Each record has two of the next: forty of them are a million millions of nulls."""
+    names = [f"r{at}" for at in range(40)]
+    texts = ['{"type": "record", "name": "r0", "fields": [{"name": "a", "type": "null", "default": null}]}']
+    for before, name in pairwise(names):
+        fields = ", ".join(f'{{"name": "{each}", "type": "{before}", "default": {{}}}}' for each in "ab")
+        texts.append(f'{{"type": "record", "name": "{name}", "fields": [{fields}]}}')
+    schema = avro.parse(f'"{names[-1]}"', texts, strict=False)
+    with pytest.raises(BadValue, match="more than 1000000 values"):
+        decode(schema, b"")
+    with pytest.raises(BadValue, match="more than 1000000 values"):
+        encode(schema, {})
+
+
+def test_a_deep_value_is_refused_before_it_is_written() -> None:
+    deep = avro.parse('{"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}')
+    value: Json = None
+    for _ in range(500):
+        value = {"n": value}
+    with pytest.raises(BadValue, match="more than 100 levels"):
+        encode(deep, value)
+
+
+def test_a_field_that_the_schema_has_not_is_no_slip_that_goes_unnoticed() -> None:
+    with pytest.raises(BadValue, match="value has no field 'smal' in the schema"):
+        encode(ORDER, {**VALUE, "smal": 5})
+    # Of two records of a union, the one is meant that has the field.
+    either = avro.parse(
+        """[{"type": "record", "name": "A", "fields": [{"name": "x", "type": "int", "default": 0}]},
+            {"type": "record", "name": "B", "fields": [{"name": "y", "type": "int", "default": 0}]}]"""
+    )
+    assert decode(either, encode(either, {"y": 4})) == {"y": 4}

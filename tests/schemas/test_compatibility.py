@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.schemas.avro import InvalidSchema, parse
+from ottla.schemas.avro import InvalidSchema, Schema, parse
 from ottla.schemas.compatibility import PAIRS_MAX, Trouble, incompatibilities
 from ottla.schemas.kinds import Earlier, Level, SchemaText, SchemaType, judge
 
@@ -166,6 +166,19 @@ def test_a_schema_of_another_type_does_not_follow() -> None:
     earlier = [Earlier(version=1, kind=SchemaType.JSON, schema=SchemaText(text="{}"))]
     assert judge(Level.BACKWARD, SchemaType.AVRO, SchemaText(text='"int"'), earlier)
     assert not judge(Level.NONE, SchemaType.AVRO, SchemaText(text='"int"'), earlier)
+
+
+def test_references_cannot_make_schemas_deeper_than_they_are_compared() -> None:
+    """Each record has the one before it as a field: short texts, and as deep a graph as one likes."""
+
+    def chain(length: int) -> Schema:
+        fields = [field("f", f"r{at - 1}" if at else "int") for at in range(length)]
+        texts = [record(each, name=f"r{at}") for at, each in enumerate(fields)]
+        return parse(f'"r{length - 1}"', texts)
+
+    assert incompatibilities(chain(50), chain(50)) == []
+    with pytest.raises(InvalidSchema, match="too deep to be compared"):
+        incompatibilities(chain(3000), chain(3000))
 
 
 # Beside fastavro: what we call readable, it reads, whatever was written; what it fails to read, we have refused.

@@ -19,6 +19,8 @@ from ottla.wire.messages.alter_user_scram_credentials_request import (
 from ottla.wire.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
 from ottla.wire.messages.describe_cluster_request import DescribeClusterRequest
 from ottla.wire.messages.describe_cluster_response import DescribeClusterResponse
+from ottla.wire.messages.describe_user_scram_credentials_request import DescribeUserScramCredentialsRequest
+from ottla.wire.messages.describe_user_scram_credentials_response import DescribeUserScramCredentialsResponse
 from tests.seams.test_maintenance import stage
 
 LOCKED = 9192
@@ -47,6 +49,10 @@ async def test_keys_are_derived_off_the_loop(monkeypatch: pytest.MonkeyPatch) ->
         request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
         made = await it.client.ask(request, AlterUserScramCredentialsResponse, 0)
         assert made.results[0].error_code == 0
+        while True:  # The controller knows of it; the broker hears of it from there.
+            known = await it.client.ask(DescribeUserScramCredentialsRequest(), DescribeUserScramCredentialsResponse, 0)
+            if [each.user for each in known.results] == ["ann"]:
+                break
         peers = NetworkPeers(
             it.network,
             timers,

@@ -7,7 +7,7 @@ from typing import cast
 
 from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS
 from ottla.broker.audit import AuditLog
-from ottla.broker.authorisation import Asker
+from ottla.broker.authorisation import asker_of
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.dispatch import ENVELOPE
@@ -53,6 +53,7 @@ def test_a_right_that_the_table_does_not_know_of_is_not_given() -> None:
     assert metadata.may_topic(Operation.DESCRIBE, "t")
     assert not metadata.may_topic(Operation.WRITE, "t")
     assert metadata.silently.may_topic(Operation.WRITE, "t"), "what may be asked is no requirement"
-    fetch = Asker(everything, connection, services.audit, 1)
+    fetch = asker_of(cast(Services, services), connection, 1)
+    assert fetch is not None
     assert fetch.may(Operation.READ, ResourceType.TOPIC, "t")
     assert not fetch.may(Operation.WRITE, ResourceType.TOPIC, "t")

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.connections import connections
 from ottla.spark.coordination import Coordination
+from ottla.spark.decision_log import task_prefix
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.staging import Rows, Task, stage
 from ottla.spark.transactions import OpenSink, TaskResult, commit, open_sink, undo
@@ -29,6 +31,8 @@ from tests.spark.forked import Died, Raised, in_process
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 4
+FENCED = r"KafkaError: (PRODUCER_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE)"
+"""What a process says that has lost its transaction."""
 _UPGRADE = 1
 _SAFE_DOWNGRADE = 2
 
@@ -99,18 +103,37 @@ class Query:
         return self.call(lambda: open_sink(self.sink_options, self.sink))
 
     def run_task(self, opened: OpenSink, batch_id: int, task: int) -> TaskResult | None:
-        for _ in range(ATTEMPTS_MAX):
+        for attempt in range(ATTEMPTS_MAX):
             with contextlib.suppress(Died, Raised):
-                return self.call(lambda: self.stage(opened, batch_id, task))
+                return self.call(partial(self.stage, opened, batch_id, task, repeated=attempt > 0))
         return None
 
-    def stage(self, opened: OpenSink, batch_id: int, task: int) -> TaskResult:
+    def stage(self, opened: OpenSink, batch_id: int, task: int, *, repeated: bool = False) -> TaskResult:
         return stage(
             self.sink_options,
             opened,
-            Task(task, self.query_id, batch_id),
+            Task(task, self.query_id, batch_id, repeated),
             iter([arrow(rows_of(batch_id, task))]),
         )
+
+    def commit_while_a_copy_writes(self, batch_id: int) -> None:
+        """Speculation: a copy of a task is in mid transaction when the batch is committed, and goes on. Raises what the
+        copy says then."""
+        self.options = {**self.options, "kafka.max.request.size": "1000"}
+        opened = self.open()
+        results = [self.run_task(opened, batch_id, task) for task in range(self.tasks)]
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield arrow([f"{number:01000}" for number in range(300)])
+            coordination = connections(self.sink_options.client).coordination
+            deadline_s = time.monotonic() + 60
+            while len(coordination.open_under(task_prefix(self.sink))) < self.tasks + 1:
+                assert time.monotonic() < deadline_s, "the copy's transaction does not begin"
+                time.sleep(0.02)
+            self.commit(results)
+            yield arrow([f"{number:01000}" for number in range(300, 600)])
+
+        self.call(lambda: stage(self.sink_options, opened, Task(1, self.query_id, batch_id), rows()))
 
     def commit(self, results: list[TaskResult | None]) -> None:
         self.call(lambda: commit(self.sink_options, [each for each in results if each is not None]))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ottla.client.registry import FoundSchema, RegistryClient, RegistrySettings, UnknownSchema
 from ottla.schemas.avro import parse
 from ottla.schemas.framing import prefix
 from ottla.spark.avro_columns import plan
@@ -21,7 +22,6 @@ from ottla.spark.avro_decoder import Decoded, Decoder
 from ottla.spark.avro_encoder import Encoder, Unwritable
 from ottla.spark.avro_encoder import plan as encoding_plan
 from ottla.spark.avro_types import NoColumn, arrow_type
-from ottla.spark.registry import FoundSchema, RegistryClient, RegistrySettings, UnknownSchema
 
 
 class Shelf(RegistryClient):

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from ottla.client.blocking import BlockingClient
+from ottla.client.settings import ClientSettings
 from ottla.errors import KafkaError
+from ottla.spark.decision_log import DEFAULT_TOPIC
 from ottla.spark.options import SourceOptions
+from ottla.spark.sink_options import SinkOptions
 from ottla.spark.source import BatchReader
 from tests.locked_site import Login, Site, locked_site, shown
 from tests.spark.sink_world import Query, committed, create_topic
@@ -25,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-def options_of(site: Site, login: Login) -> dict[str, str]:
+def options_of(site: Site, login: Login, user: str = "ann") -> dict[str, str]:
     options = {"kafka.bootstrap.servers": site.bootstrap(login), "kafka.security.protocol": login.protocol}
     if login.protocol.endswith("SSL"):
         options["kafka.ssl.truststore.location"] = str(site.authority.certificate)
@@ -34,7 +47,7 @@ def options_of(site: Site, login: Login) -> dict[str, str]:
     if login.mechanism:
         module = f"org.apache.kafka.common.security.{MODULES[login.mechanism]}"
         options["kafka.sasl.mechanism"] = login.mechanism
-        options["kafka.sasl.jaas.config"] = f'{module} required username="ann" password="{login.password}";'
+        options["kafka.sasl.jaas.config"] = f'{module} required username="{user}" password="{login.password}";'
     return options
 
 
@@ -53,6 +66,52 @@ def test_who_is_known_writes_exactly_once_and_reads(site: Site, login: Login) ->
     query.run_batch(0)
     assert query.died_at == ["ended-1"], "one of its processes died, and another finished its work"
     assert committed(open_door, topic, 2) == read(options, topic) == query.expected(1)
+
+
+def test_the_rights_that_are_needed_are_those_of_the_page(site: Site) -> None:
+    """docs/spark-sink.md. With them what an attempt that died left open is found, too. Who reads needs Read."""
+    topic, login, open_door = "of-bob", Login("SASL_PLAINTEXT", "PLAIN"), site.bootstrap(Login("PLAINTEXT"))
+    create_topic(open_door, topic, 2)
+    rights = [
+        allowed(ResourceType.TRANSACTIONAL_ID, "ottla/", AclOperation.WRITE, ResourcePatternType.PREFIXED),
+        allowed(ResourceType.TOPIC, DEFAULT_TOPIC, AclOperation.READ),
+        allowed(ResourceType.TOPIC, DEFAULT_TOPIC, AclOperation.WRITE),
+        allowed(ResourceType.TOPIC, DEFAULT_TOPIC, AclOperation.CREATE),
+        allowed(ResourceType.TOPIC, topic, AclOperation.READ),
+        allowed(ResourceType.TOPIC, topic, AclOperation.WRITE),
+    ]
+    admin = AdminClient({"bootstrap.servers": open_door})
+    for made in admin.create_acls(rights).values():
+        made.result(60)
+    options = options_of(site, login, "bob")
+    wait_until_seen(SinkOptions.parse(options).client, topic)
+    query = Query(site.bootstrap(login), topic, sink=topic, options=options, crashes=["rows-acknowledged"])
+    query.try_batch(0)
+    assert query.died_at == ["rows-acknowledged"]
+    settled = read({**options, "kafka.isolation.level": "read_committed"}, topic)
+    assert committed(open_door, topic, 2) == settled == query.expected(1)
+
+
+def allowed(
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+) -> AclBinding:
+    return AclBinding(kind, name, pattern, "User:bob", "*", operation, AclPermissionType.ALLOW)
+
+
+def wait_until_seen(settings: ClientSettings, topic: str) -> None:
+    """Rights that are given at once take effect at once: one of them tells of the others."""
+    deadline_s = time.monotonic() + 60
+    with BlockingClient(settings) as client:
+        while True:
+            try:
+                assert client.topics([topic])
+                return
+            except KafkaError:
+                assert time.monotonic() < deadline_s, f"{topic} is not seen"
+                time.sleep(0.02)
 
 
 @pytest.mark.parametrize("login", LOGINS, ids=shown)

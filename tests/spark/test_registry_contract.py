@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ottla.spark.registry import RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
+from ottla.client.registry import RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 CITY = json.dumps({"type": "record", "name": "City", "fields": [{"name": "name", "type": "string"}]})

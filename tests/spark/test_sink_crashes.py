@@ -21,7 +21,7 @@ PARTITIONS = 2
 TASK = ("before-begin", "after-begin", "rows-sent", "rows-acknowledged")
 OPENING = tuple(
     f"{when}-Opening-{effect}"
-    for effect in ("TakeClaim", "ReadDecisions", "SweepOrphans")
+    for effect in ("TakeClaim", "ReadDecisions", "FindOrphans")
     for when in ("before", "after")
 )
 BEFORE_DECISION = (
@@ -53,7 +53,7 @@ UNDOING_UNDECIDED = (
     "after-Undoing-ReadDecisions",
     "ended-1",
     "after-Undoing-EndTransactions",
-    "after-Undoing-SweepOrphans",
+    "after-Undoing-FindOrphans",
 )
 UNDOING_DECIDED = (
     "after-Undoing-TakeClaim",
@@ -61,6 +61,7 @@ UNDOING_DECIDED = (
     "ended-2",
     "after-Undoing-EndTransactions",
     "after-Undoing-RecordCompletion",
+    "after-Undoing-FindOrphans",
 )
 
 
@@ -140,6 +141,12 @@ def test_the_driver_dies_again_while_it_aborts(query: Query, step: str) -> None:
 @pytest.mark.parametrize("step", UNDOING_DECIDED)
 def test_the_driver_dies_again_while_it_finishes_instead_of_aborting(query: Query, step: str) -> None:
     play(query, "after-Committing-RecordDecision", step, driver_survives=True)
+
+
+@ONE_NOW
+@pytest.mark.parametrize("driver_survives", [False, True], ids=["driver-dies", "spark-aborts"])
+def test_the_driver_dies_before_it_aborts_what_an_attempt_left_open(query: Query, driver_survives: bool) -> None:
+    play(query, "rows-acknowledged", "before-Committing-FenceOrphans", driver_survives=driver_survives)
 
 
 def test_every_named_step_of_a_task_and_a_driver_is_tried() -> None:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import admin
 
-from ottla.records import Record
-from ottla.records.batch import BatchHeader
-from ottla.records.control import ControlType, control_key
-from ottla.spark import decision_log
+from ottla.client.blocking import CoordinatorKind
+from ottla.errors import ErrorCode, KafkaError
+from ottla.spark import decision_log, transactions
 from ottla.spark.connections import connections
-from ottla.spark.decision_log import DecisionsView, decision_from_json, decision_to_json
 from ottla.spark.staging import _take_id
 from ottla.spark.transactions import OpenSink, SinkError, TaskResult, commit, open_sink, undo
-from ottla.spark.two_phase import Claim, Decision, Staged
+from ottla.spark.two_phase import Claim, Staged
+from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
+from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 from tests.node_process import NodeProcess, running_node
-from tests.spark.forked import Died
+from tests.spark.forked import Died, Raised
 from tests.spark.sink_world import (
+    FENCED,
     Query,
     committed,
     create_topic,
@@ -63,15 +65,79 @@ def stage_all(query: Query, opened: OpenSink, batch_id: int) -> list[TaskResult]
 
 
 def test_of_two_copies_of_a_task_one_is_committed(new_query: Callable[..., Query]) -> None:
-    """Speculation: both have staged everything, and Spark names one of them. The other is aborted by the next batch."""
+    """Speculation: both have staged everything, and Spark names one of them. The other ends with the batch."""
     query = new_query()
     opened = query.open()
     results: list[TaskResult | None] = [query.run_task(opened, 0, task) for task in range(query.tasks)]
     assert query.run_task(opened, 0, 1) is not None
     query.commit(results)
-    assert open_partitions(query.bootstrap, query.topic, PARTITIONS), "the copy's transaction is open"
-    query.run_batch(1)
-    assert rows(query) == sorted(query.expected(2).elements())
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+@pytest.fixture(params=[2, 1], ids=["version2", "version1"])
+def level(node: NodeProcess, request: pytest.FixtureRequest) -> Iterator[int]:
+    """Of `transaction.version`, as the processes that are forked from now on find it."""
+    set_transaction_version(node.bootstrap, request.param)
+    yield request.param
+    set_transaction_version(node.bootstrap, 2)
+
+
+def test_what_an_attempt_that_died_left_open_ends_with_its_batch(
+    level: int, new_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No batch comes after it, and it is not time to look for such: the second attempt tells of the first."""
+    query = new_query()
+    monkeypatch.setitem(transactions._swept_s, query.sink, math.inf)
+    query.crashes = ["rows-acknowledged"]
+    query.try_batch(0)
+    assert query.died_at == ["rows-acknowledged"]
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+def test_a_copy_that_still_writes_is_stopped_when_its_batch_ends(level: int, new_query: Callable[..., Query]) -> None:
+    query = new_query()
+    with pytest.raises(Raised, match=FENCED):
+        query.commit_while_a_copy_writes(0)
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+def test_a_driver_that_is_replaced_while_it_opens_aborts_nothing_of_its_successor(
+    new_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still after its claim; when it looks for orphans at last, what it finds is not its own."""
+    query = new_query()
+    coordination = connections(query.sink_options.client).coordination
+    open_under = coordination.open_under
+    staged: list[TaskResult] = []
+
+    def late(prefix: str, patience_ms: int | None = None) -> list[Staged]:
+        staged.extend(stage_all(query, query.open(), 0))
+        return open_under(prefix, patience_ms)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(coordination, "open_under", late)
+        open_sink(query.sink_options, query.sink)
+    commit(query.sink_options, staged)
+    assert rows(query) == sorted(query.expected(1).elements())
+
+
+def test_a_cluster_that_does_not_list_transactions_holds_nothing_up(
+    new_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = new_query()
+
+    def refused(prefix: str, patience_ms: int | None = None) -> list[Staged]:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr(connections(query.sink_options.client).coordination, "open_under", refused)
+    opened = open_sink(query.sink_options, query.sink)
+    commit(query.sink_options, stage_all(query, opened, 0))
+    assert rows(query) == sorted(query.expected(1).elements())
+    assert [record.getMessage() for record in caplog.records if record.name == "ottla.spark.transactions"] == [
+        f"What attempts that died have left open under the sink {query.sink} cannot be found "
+        "(CLUSTER_AUTHORIZATION_FAILED): readers of committed records may wait for it, until the sink is opened again "
+        "or kafka.transaction.timeout.ms is over."
+    ] * 2
 
 
 def test_a_batch_that_spark_runs_again_is_not_written_again(new_query: Callable[..., Query]) -> None:
@@ -140,7 +206,15 @@ def test_a_driver_that_is_replaced_between_its_look_and_its_decision_cannot_deci
 
 def time_out(query: Query, transactional_id: str) -> None:
     """As the coordinator does it when the time is up: an abort, with a higher epoch. No clock, so no luck."""
-    connections(query.sink_options.client).coordination.fence(transactional_id, 60_000)
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    connections(query.sink_options.client).client.to_coordinator(
+        CoordinatorKind.TRANSACTION,
+        transactional_id,
+        request,
+        InitProducerIdResponse,
+        # The abort has begun; a second request would begin anew.
+        errors=lambda answer: () if answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS else (answer.error_code,),
+    )
 
 
 def test_a_transaction_that_times_out_before_the_decision_fails_the_batch_whole(
@@ -252,57 +326,3 @@ def test_a_batch_is_written_if_its_query_has_decided_on_it_or_on_a_later_one() -
     assert opened.has_written("q", 6)
     assert not opened.has_written("q", 8)
     assert not opened.has_written("another", 7), "a query with a checkpoint of its own counts its own batches"
-
-
-# The decision log's view.
-
-
-def header(producer_id: int, *, transactional: bool = True, control: bool = False) -> BatchHeader:
-    attributes = (0x10 if transactional else 0) | (0x20 if control else 0)
-    return BatchHeader(0, 0, 0, 2, 0, attributes, 0, 0, 0, producer_id, 0, 0, 1)
-
-
-def marker(kind: ControlType) -> list[Record]:
-    return [Record(0, 0, control_key(kind), b"\0\0\0\0\0\0")]
-
-
-def decision(batch_id: int, claim: Claim = FIRST, *, forsaken: bool = False) -> Decision:
-    staged = (Staged("ottla/s/a", 5, 6, 1), Staged("ottla/s/b", 7, 8, 2))
-    return Decision(sink="s", query_id="q", batch_id=batch_id, claim=claim, staged=staged, forsaken=forsaken)
-
-
-def record(key: str, value: bytes | None, timestamp: int = 0) -> Record:
-    return Record(0, timestamp, key.encode(), value)
-
-
-def test_a_decision_reads_back() -> None:
-    assert decision_from_json("s", decision_to_json(decision(3))) == decision(3)
-
-
-def test_a_decision_counts_when_its_transaction_is_committed() -> None:
-    view = DecisionsView()
-    view.on_batch(header(1), [record("s", decision_to_json(decision(1)))])
-    assert view.of("s", 0).own is None
-    view.on_batch(header(2), [record("s", decision_to_json(decision(9)))])
-    view.on_batch(header(1, control=True), marker(ControlType.COMMIT))
-    own = view.of("s", 0).own
-    assert own is not None
-    assert (own.decision.batch_id, own.completed) == (1, False)
-    view.on_batch(header(2, control=True), marker(ControlType.ABORT))
-    assert view.of("s", 0).own == own
-    view.on_batch(header(-1, transactional=False), [record("s/completed", b"[1, 0]")])
-    assert view.of("s", 0).own == own._replace(completed=True)
-    view.on_batch(header(3), [record("s", decision_to_json(decision(2, Claim(1, 1))))])
-    view.on_batch(header(3, control=True), marker(ControlType.COMMIT))
-    newest = view.of("s", 0).own
-    assert newest is not None
-    assert (newest.decision.batch_id, newest.completed) == (2, False), "completed was the one before"
-
-
-def test_a_forsaken_decision_is_anybodys_after_a_while() -> None:
-    view = DecisionsView()
-    view.on_batch(header(-1, transactional=False), [record("s", decision_to_json(decision(0, forsaken=True)), 1000)])
-    assert view.of("another", 2000).forsaken == ()
-    assert view.of("another", 60_000).forsaken == (decision(0, forsaken=True),)
-    view.on_batch(header(-1, transactional=False), [record("s", None), record("s/completed", None)])
-    assert view.of("another", 60_000).forsaken == ()

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
+from pyspark import TaskContext
 
 from ottla.client.blocking import BlockingClient
 from ottla.errors import KafkaError
@@ -19,6 +20,7 @@ from ottla.records.packing import PackedBatch
 from ottla.records.partitioner import partition_of_key
 from ottla.spark.checkpoints import query_id_of
 from ottla.spark.producing import Producer
+from ottla.spark.sink import _may_be_repeated
 from ottla.spark.sink_options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
 from ottla.spark.staging import Rows, Task, send, stage
 from ottla.spark.transactions import SinkError
@@ -153,6 +155,23 @@ def test_a_topic_that_grew_has_all_its_partitions_written_to_by_the_next_task(qu
     for key in keys:
         before, after = partition_of_key(key.encode(), 2), partition_of_key(key.encode(), 4)
         assert found[key] == Counter((before, after)), "each went where Java would have sent it at that time"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "properties", "repeated"),
+    [
+        (0, {}, False),
+        (0, {"spark.speculation": "false"}, False),
+        (0, {"spark.speculation": "true"}, True),
+        (1, {}, True),
+    ],
+)
+def test_a_task_tells_whether_there_may_be_another_attempt_at_it(
+    attempt: int, properties: dict[str, str], repeated: bool
+) -> None:
+    context = object.__new__(TaskContext)  # A new one is the process's only one.
+    context._attemptNumber, context._localProperties = attempt, properties
+    assert _may_be_repeated(context) is repeated
 
 
 # Options.

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +17,10 @@ import pyspark
 import pytest
 
 from ottla.spark.session import java_home
+from tests.spark import on_speculation
 from tests.spark.conftest import Broker, NewTopic
 from tests.spark.on_standalone import ROWS
+from tests.spark.sink_world import committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -27,10 +30,10 @@ PROGRAM = Path(__file__).with_name("on_standalone.py")
 
 
 @contextmanager
-def daemon(log: Path, name: str, *arguments: str) -> Iterator[None]:
+def daemon(log: Path, name: str, *arguments: str, host: str = "127.0.0.1") -> Iterator[None]:
     """One of Spark's own, on a free port."""
-    command = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
-    environment = {**os.environ, "JAVA_HOME": java_home(), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", "--host", host, "--webui-port", "0"]
+    environment = {**os.environ, "JAVA_HOME": java_home(), "SPARK_LOCAL_IP": host}
     with log.open("w") as output:
         process = subprocess.Popen([*command, *arguments], stdout=output, stderr=output, env=environment)
     try:
@@ -56,13 +59,31 @@ def master(tmp_path: Path) -> Iterator[str]:
         address = said(log, r"spark://127\.0\.0\.1:\d+")
         logs = [tmp_path / f"worker-{number}.log" for number in (1, 2)]
         one_core = ["--cores", "1", "--memory", "1g"]
+        # On two machines, as far as Spark knows: it never runs a task and its copy on one.
         with (
             daemon(logs[0], "worker.Worker", *one_core, "--work-dir", str(tmp_path / "work-1"), address),
-            daemon(logs[1], "worker.Worker", *one_core, "--work-dir", str(tmp_path / "work-2"), address),
+            daemon(
+                logs[1], "worker.Worker", *one_core, "--work-dir", str(tmp_path / "work-2"), address, host="127.0.0.2"
+            ),
         ):
             for each in logs:
                 said(each, "Successfully registered with master")
             yield address
+
+
+def test_a_copy_of_a_task_that_spark_kills_leaves_nothing_open(
+    master: str, node: Broker, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """The task that wins is a first attempt, and tells of no other."""
+    topic = new_topic(2)
+    program = Path(__file__).with_name("on_speculation.py")
+    command = [sys.executable, str(program), master, node.bootstrap, topic, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "copied").exists(), "Spark ran a copy"
+    tasks, rows = range(on_speculation.TASKS), range(on_speculation.ROWS)
+    expected = Counter(["before", *(on_speculation.value(task, row) for task in tasks for row in rows)])
+    assert committed(node.bootstrap, topic, 2) == expected
 
 
 def test_source_and_sink_run_on_executors(master: str, node: Broker, new_topic: NewTopic, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from ottla.spark.two_phase import (
     Effect,
     EndTransactions,
     Failed,
+    FenceOrphans,
+    FindOrphans,
     Opening,
     RecordCompletion,
     RecordDecision,
@@ -43,6 +45,10 @@ def told(effect: Effect) -> str:
     if isinstance(effect, EndTransactions):
         names = ",".join(each.transactional_id for each in effect.staged)
         return f"EndTransactions {'commit' if effect.commit else 'abort'} {names}".rstrip()
+    if isinstance(effect, FindOrphans):
+        return f"FindOrphans claim={'.'.join(map(str, effect.claim))}{' briefly' if effect.briefly else ''}"
+    if isinstance(effect, FenceOrphans):
+        return f"FenceOrphans {','.join(each.transactional_id for each in effect.orphans)}"
     if isinstance(effect, RecordDecision | RecordCompletion):
         return f"{type(effect).__name__} {effect.decision.sink} batch={effect.decision.batch_id}"
     if isinstance(effect, Failed):
@@ -69,12 +75,13 @@ class Stage:
                 self.machine = Opening(
                     fail_on_lost="accept-loss" not in command.words,
                     last_claim=None if last is None else claim(last),
-                    sweep_due="not-due" not in command.words,
                 )
                 return self.machine.start()
             case "commit":
                 self.machine = Committing(
-                    decision=self.decision(command), fail_on_lost="accept-loss" not in command.words
+                    decision=self.decision(command),
+                    fail_on_lost="accept-loss" not in command.words,
+                    sweep_due="repeated" in command.words,
                 )
                 return self.machine.start()
             case "undo":
@@ -108,9 +115,10 @@ class Stage:
                 return machine.on_ended(staged(command.options.get("lost", "")))
             case "completed":
                 return machine.on_completed()
-            case "swept":
-                assert not isinstance(machine, Committing)
-                return machine.on_swept()
+            case "found":
+                return machine.on_found(staged(command.options.get("open", "")))
+            case "fenced":
+                return machine.on_fenced()
         raise AssertionError(f"line {command.line}: there is no {command.name}")
 
     def decision(

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,6 +49,29 @@ def test_two_nodes_know_nothing_of_each_other() -> None:
         other.create_topic("theirs", partitions=-1)
         assert one.topics() == {"mine": 1}
         assert other.topics() == {"theirs": 4}
+
+
+def test_a_topic_comes_to_be_with_its_first_record() -> None:
+    with ottla.testing.node(num_partitions=2) as node:
+        assert node.produce("orders", "three apples").offset == 0
+        node.produce("by-key", "two pears", key="ann")
+        assert [record.value for record in node.records("by-key")] == [b"two pears"]
+        assert node.topics() == {"by-key": 2, "orders": 2}
+
+
+def test_who_names_a_topic_that_is_not_there_is_told_at_once() -> None:
+    with ottla.testing.node(auto_create_topics_enable=False) as node:
+        begun = time.monotonic()
+        for attempt in (
+            lambda: node.produce("ordres", "three apples"),
+            lambda: node.records("ordres"),
+            lambda: node.leader_of("ordres"),
+        ):
+            with pytest.raises(KafkaError, match="The topic ordres does not exist: create_topic makes it") as refused:
+                attempt()
+            assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert time.monotonic() - begun < 60  # As long as one of them would have waited.
+        assert node.topics() == {}
 
 
 def test_records_are_put_in_and_looked_at() -> None:

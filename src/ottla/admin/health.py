@@ -28,6 +28,7 @@ _ASK_AS_ANOTHER = "Ask as somebody who may describe the cluster."
 _NEXT_STEPS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _ASK_AS_ANOTHER,
     ErrorCode.REQUEST_TIMED_OUT: "Start the controllers that are down.",
+    ErrorCode.NOT_CONTROLLER: "Start the controllers that are down.",
 }
 """What to do where the cluster itself says why it does not answer."""
 

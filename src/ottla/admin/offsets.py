@@ -71,6 +71,18 @@ def look_up(
     return {each: answers[each] for each in wanted}
 
 
+def ask_offsets(
+    client: BlockingClient, wanted: Mapping[TopicPartition, int], *, committed: bool = False
+) -> dict[TopicPartition, int]:
+    """The offsets alone, asked once: for whoever tries again himself. Raises `KafkaError` if any is not to be had."""
+    found: dict[TopicPartition, int] = {}
+    for each, answer in look_up(client, wanted, committed=committed).items():
+        if isinstance(answer, KafkaError):
+            raise answer
+        found[each] = answer.offset
+    return found
+
+
 def ask_replicas(
     client: BlockingClient,
     wanted: Mapping[int, Mapping[TopicPartition, int]],

@@ -1,6 +1,6 @@
 """The audit log: who was denied what, and who changed what. Logger `ottla.audit`, one line each.
 
-A denial is written where a right is asked (`Context.may`, `Asker.may`), a failed login at the gate (`doors`), a change
+A denial is written where a right is asked (`authorisation.Asker`), a failed login at the gate (`doors`), a change
 by the node that decides on it: the active controller for what is metadata, the broker for records, groups and loggers.
 A line is words of the form key=value; whatever a client has chosen stands in quotes, as in JSON. What configs and
 credentials are set to is not told, only their names.
@@ -39,13 +39,15 @@ NAMES_PER_LINE_MAX = 50
 TEXT_CHARS_MAX = 300
 
 _LOGGERS = 8
+_WRITE_TXN_MARKERS = 27
 _ALTER_REPLICA_LOG_DIRS = 34
 _INCREMENTAL_ALTER_CONFIGS = 44
 
 ON_CONTROLLER = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 49, 51, 57, 64, 80, 81})
 """The keys of what administrators change in the metadata."""
-ON_BROKER = frozenset({21, _ALTER_REPLICA_LOG_DIRS, 42, 47, _INCREMENTAL_ALTER_CONFIGS})
-"""And elsewhere: DeleteRecords, AlterReplicaLogDirs, DeleteGroups, OffsetDelete, levels of loggers."""
+ON_BROKER = frozenset({21, _WRITE_TXN_MARKERS, _ALTER_REPLICA_LOG_DIRS, 42, 47, _INCREMENTAL_ALTER_CONFIGS})
+"""And elsewhere: DeleteRecords, transactions that are ended by hand, AlterReplicaLogDirs, DeleteGroups, OffsetDelete,
+levels of loggers."""
 
 _LISTS = (
     "topics",
@@ -63,6 +65,7 @@ _LISTS = (
     "topic_data",
     "groups",
     "dirs",
+    "markers",
 )
 """Fields that list what a request is about."""
 _NAMES = (
@@ -78,6 +81,7 @@ _NAMES = (
     "voter_id",
     "broker_id",
     "path",
+    "producer_id",
 )
 
 
@@ -138,6 +142,8 @@ def follow(context: Context, request: Message, result: Message | Awaitable[Messa
         return result
     if context.api_key == _INCREMENTAL_ALTER_CONFIGS and not context.on_controller and not _is_of_loggers(request):
         return result
+    if context.api_key == _WRITE_TXN_MARKERS and not _is_by_hand(context):
+        return result
     named = about(request)
     if isinstance(result, Message):
         _tell(context, request, named, result)
@@ -183,12 +189,18 @@ def _named(part: Any) -> Iterable[str]:
     topic_id = getattr(part, "topic_id", ZERO_UUID)
     if topic_id != ZERO_UUID:
         names.append(uuid_to_text(topic_id))
-    if getattr(part, "path", None) is not None:
+    if getattr(part, "path", None) is not None or hasattr(part, "producer_id"):
         names += [topic.name[:TEXT_CHARS_MAX] for topic in part.topics[:NAMES_PER_LINE_MAX]]
     configs = getattr(part, "configs", None)
     if configs:
         names.append("(" + ", ".join(config.name[:TEXT_CHARS_MAX] for config in configs[:NAMES_PER_LINE_MAX]) + ")")
     return [" ".join(names)]
+
+
+def _is_by_hand(context: Context) -> bool:
+    """Brokers end transactions all the time; an administrator does so in their stead, where one hangs (KIP-664)."""
+    between_brokers = context.listener == context.services.config.inter_broker_listener_name
+    return not between_brokers or not context.silently.may_cluster(Operation.CLUSTER_ACTION)
 
 
 def _is_of_loggers(request: Message) -> bool:

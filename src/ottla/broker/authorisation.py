@@ -59,20 +59,39 @@ def refuse(context: Context, request: Message) -> Message:
     return refusal(request, error, context.api_version)
 
 
+def asker_of(services: Services, connection: ClientConnection, api_key: int) -> Asker | None:
+    """Of a request of the data plane, which has no `Context`. None where everybody may do everything."""
+    authorizer = services.authorizer
+    if authorizer is None:
+        return None
+    return Asker(authorizer, services.audit, principal=connection.principal, host=connection.host, api_key=api_key)
+
+
 class Asker:
-    """A client of the data plane, whose requests have no `Context`."""
+    """Whoever asks for something by one request. Every right that a client asks for is given or denied here."""
 
-    __slots__ = ("_api_key", "_audit", "_authorizer", "_host", "_principal")
+    __slots__ = ("_api_key", "_audit", "_authorizer", "_host", "_on_controller", "_principal")
 
-    def __init__(self, authorizer: Authorizer, connection: ClientConnection, audit: AuditLog, api_key: int) -> None:
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        audit: AuditLog,
+        *,
+        principal: str,
+        host: str,
+        api_key: int,
+        on_controller: bool = False,
+    ) -> None:
         self._authorizer = authorizer
         self._audit = audit
+        self._principal = principal
+        self._host = host
         self._api_key = api_key
-        self._principal = connection.principal
-        self._host = connection.host
+        self._on_controller = on_controller
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        if may_be_asked(self._api_key, operation, kind, on_controller=False) and self._authorizer.may(
+        # What the table of rights does not know of is not given: else it would not be what is asked.
+        if may_be_asked(self._api_key, operation, kind, on_controller=self._on_controller) and self._authorizer.may(
             self._principal, self._host, operation, kind, name
         ):
             return True

@@ -4,7 +4,7 @@ As in Kafka (KIP-13, KIP-124, KIP-219, KIP-599) the answer leaves at once and sa
 its connection is not read from until then, whether it obeys or not. Nobody's answer is late, and nothing is dropped,
 but that a fetch over its limit is answered without records. Produce is charged with the size of its request, Fetch with
 the records it returns, everything with the time that its first phase takes of the event loop. What brokers ask of each
-other is free.
+other is free (`waive`), once it is known that a broker asks.
 
 A node without quotas has `Services.quotas` None, which is all that its requests notice of this. The limits are
 `security/quotas`'s affair, and come with the metadata.
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _HEAD = Struct(">hhih").unpack_from
 _HEAD_BYTES = 10
-
-_WRITE_TXN_MARKERS = 27
 
 CLIENT_ID_CHARS_MAX = 256
 """Ids that begin with the same so many characters are one client: how much is remembered is not for it to choose."""
@@ -166,7 +164,7 @@ class Toll:
         self._api_key = api_key
         self._version = version
         self._size = size
-        self._free = api_key == _WRITE_TXN_MARKERS
+        self._free = False
         self._settled = False
         self._throttle_ms = 0
         self._spent_s: float | None = None
@@ -218,6 +216,13 @@ class Toll:
         """In percent of a second, as the limit is in percent of the event loop's time."""
         spent_s = self._quotas.now_s() - self._began_s if self._spent_s is None else self._spent_s
         return self._quotas.charge(QuotaKind.REQUEST, self._connection, self._client_id, spent_s * 100)
+
+
+def waive(services: Services) -> None:
+    """The request whose first phase is running is a broker's, which has the right to it: it costs nothing."""
+    quotas = services.quotas
+    if quotas is not None and quotas.current is not None:
+        quotas.current.waive()
 
 
 def _settled_later(toll: Toll, reply: Deferred) -> Deferred:

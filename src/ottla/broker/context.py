@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.authorisation import Asker
 from ottla.controller.requester import AnyRequester, Requester
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 from ottla.model import ANONYMOUS
-from ottla.security.rights import may_be_asked
 
 if TYPE_CHECKING:
     from ottla.broker.connection import ClientConnection
@@ -55,13 +55,17 @@ class Context(NamedTuple):
         authorizer = self.services.authorizer
         if authorizer is None:
             return True
-        # What the table of rights does not know of is not given: else it would not be what is asked.
-        asked = not self.audited or may_be_asked(self.api_key, operation, kind, on_controller=self.on_controller)
-        if asked and authorizer.may(self.principal, self.client_host, operation, kind, name):
-            return True
-        if self.audited:
-            self.services.audit.denied(self.principal, self.client_host, operation, kind, name)
-        return False
+        if not self.audited:
+            return authorizer.may(self.principal, self.client_host, operation, kind, name)
+        asker = Asker(
+            authorizer,
+            self.services.audit,
+            principal=self.principal,
+            host=self.client_host,
+            api_key=self.api_key,
+            on_controller=self.on_controller,
+        )
+        return asker.may(operation, kind, name)
 
     def may_for_some(self, operation: Operation, kind: ResourceType) -> bool:
         """To any resource of the kind, whatever its name?"""

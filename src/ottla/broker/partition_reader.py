@@ -103,9 +103,7 @@ class PartitionReader:
 class ConsumerReader(PartitionReader):
     __slots__ = ("_asker", "_committed_only", "_listener", "_rack")
 
-    def __init__(
-        self, services: Services, request: Request, version: int, listener: str, asker: Asker | None = None
-    ) -> None:
+    def __init__(self, services: Services, request: Request, version: int, listener: str, asker: Asker | None) -> None:
         """`listener` is what the consumer came by; `asker` is whose rights count, if any do."""
         super().__init__(services, version)
         self._asker = asker
@@ -176,12 +174,12 @@ class ConsumerReader(PartitionReader):
 
 
 class FollowerReader(PartitionReader):
-    __slots__ = ("_broker_epoch", "_forbidden", "_replica_id")
+    __slots__ = ("_broker_epoch", "_replica_id", "is_forbidden")
 
-    def __init__(self, services: Services, request: Request, version: int, asker: Asker | None = None) -> None:
+    def __init__(self, services: Services, request: Request, version: int, asker: Asker | None) -> None:
         """`asker` is whose rights count, if any do: a follower acts for the cluster."""
         super().__init__(services, version)
-        self._forbidden = asker is not None and not asker.may(
+        self.is_forbidden = asker is not None and not asker.may(
             Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         )
         self._replica_id = request.replica_id
@@ -191,7 +189,7 @@ class FollowerReader(PartitionReader):
         """What the partition has now. With `arrived` the request has just come, and the follower's position is taken
         from it; later, when it has waited, that is old news."""
         wanted = remembered.wanted
-        if self._forbidden:
+        if self.is_forbidden:
             return _forbidden(wanted, remembered)
         hosted = self._find(wanted)
         found = Found(wanted, remembered, hosted)

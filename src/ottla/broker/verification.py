@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.hosted import HostedPartition
-from ottla.broker.lines import Line, Lines, NodeServices
+from ottla.broker.node_lines import Line, Lines, NodeServices
 from ottla.client.peer import PeerLost, Peers
 from ottla.coordinator.java_hash import partition_for
 from ottla.errors import ErrorCode, KafkaError

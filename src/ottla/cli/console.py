@@ -50,8 +50,8 @@ def run_console(
     print(f"ready: http://{shown}:{sock.getsockname()[1]}", flush=True)
     if not passwords and not is_loopback(host):
         print(
-            "ottla: other machines can open this console and it has no users, so it changes nothing: "
-            "give it --users FILE to let them.",
+            "ottla: other machines can open this console and it has no users, so it shows no records and changes "
+            "nothing: give it --users FILE to let them.",
             file=sys.stderr,
         )
     run(

@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla.client.login import Credentials
 from ottla.client.settings import ClientSettings
+from ottla.errors import StartupError
 from ottla.security.oauth_login import read_token
 from ottla.security.sasl import OAUTHBEARER
 
@@ -80,6 +81,50 @@ def _expiry_s(token: str) -> float:
         return read_token(token).expires_ms / 1000
     except ValueError:
         return time.time() + 3600
+
+
+class Troubles:
+    """What librdkafka tells of beside records: which of it passes, and which ends the command.
+
+    A host that does not resolve is no end: librdkafka goes on with the other bootstrap servers, and says so when none
+    of them can be reached either.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._unresolved: Any = None
+        self._final: Any = None
+
+    def on_error(self, error: Any) -> None:
+        """Librdkafka's `error_cb`."""
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._RESOLVE:
+            self._unresolved = error
+        elif error.fatal() or error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION):
+            self.on_refusal(error)
+
+    def on_refusal(self, error: Any) -> None:
+        """Something was refused for good. The first of these counts."""
+        self._final = self._final or error
+
+    @property
+    def is_final(self) -> bool:
+        return self._final is not None
+
+    def check(self, subject: str = "") -> None:
+        """Raises `StartupError` if there is no going on; `subject` says what did not come to be."""
+        from confluent_kafka import KafkaError
+
+        if self._final is None:
+            return
+        if self._final.code() != KafkaError._ALL_BROKERS_DOWN:
+            raise StartupError(f"{subject}{sentence(self._final)}")
+        reason = "" if self._unresolved is None else f" ({sentence(self._unresolved)[:-1]})"
+        raise StartupError(
+            f"The cluster at {self._bootstrap} does not answer{reason}. Start one with `ottla up`, or name another "
+            "with --bootstrap or --profile."
+        )
 
 
 def sentence(error: Any) -> str:

@@ -9,7 +9,7 @@ from ottla.cli.gateway import check_installed, is_loopback, parse_address
 from ottla.cli.settings import configure_logging, read_properties
 from ottla.client.settings import ClientSettings, InvalidClientConfig
 from ottla.errors import StartupError
-from ottla.gateway.server import serve_registry
+from ottla.gateway.server import serve_gateway
 from ottla.runtime.system import listening_socket, run
 
 
@@ -36,7 +36,7 @@ def run_registry(*, bootstrap: str, listen: str, config: Path | None, users: Pat
             "give it --users FILE to let them register schemas.",
             file=sys.stderr,
         )
-    run(serve_registry(sock, settings, loopback=is_loopback(host), users=passwords, leashed=False))
+    run(serve_gateway(sock, settings, loopback=is_loopback(host), users=passwords, leashed=False))
 
 
 def read_users(path: Path) -> dict[str, str]:

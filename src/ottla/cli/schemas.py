@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from ottla.cli.session import Session
+from ottla.client.registry import FoundSchema, RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
 from ottla.errors import StartupError
-from ottla.spark.registry import FoundSchema, RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 

@@ -6,19 +6,19 @@ What is written is encoded with the newest schema of the topic's subject, or wit
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
 from ottla.cli.formats import json_bytes, text_of
+from ottla.client.registry import FoundSchema, RegistryClient
 from ottla.errors import StartupError
-from ottla.schemas import protobuf_values
+from ottla.schemas import avro, avro_values, protobuf_values
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.avro_values import BadValue
 from ottla.schemas.framing import MAGIC, PREFIX, PREFIX_BYTES, prefix
-from ottla.spark.registry import FoundSchema, RegistryClient
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+_NAMES = {AVRO: "Avro", JSON: "JSON", PROTOBUF: "Protobuf"}
 
 
 class Undecodable(Exception):
@@ -41,22 +41,18 @@ class Decoder:
         _, schema_id = PREFIX.unpack_from(data)
         schema, parsed = self._schema(schema_id)
         body = data[PREFIX_BYTES:]
-        if schema.kind == AVRO:
-            return _decode_avro(parsed, body, schema_id)
-        if schema.kind == JSON:
-            try:
+        try:
+            if schema.kind == AVRO:
+                return avro_values.decode(parsed, body)
+            if schema.kind == JSON:
                 return json.loads(body)
-            except (ValueError, RecursionError) as error:
-                raise Undecodable(
-                    f"A record says that it is JSON of schema {schema_id}, and is not: {error}."
-                ) from None
-        if schema.kind == PROTOBUF:
-            try:
+            if schema.kind == PROTOBUF:
                 return parsed.decode(body)
-            except BadValue as error:
-                raise Undecodable(
-                    f"A record says that it is Protobuf of schema {schema_id}, and is not: {error}"
-                ) from None
+        except (ValueError, RecursionError) as error:
+            reason = str(error).rstrip(".")
+            raise Undecodable(
+                f"A record says that it is {_NAMES[schema.kind]} of schema {schema_id}, and is not: {reason}."
+            ) from None
         raise Undecodable(f"Schema {schema_id} is of the kind {schema.kind}, which cannot be shown.")
 
     def _schema(self, schema_id: int) -> tuple[FoundSchema, Any]:
@@ -88,71 +84,26 @@ class Encoder:
         """Raises `StartupError` for what is not JSON, or not of the schema."""
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             shown = text[:80].decode(errors="replace")
             raise StartupError(f"{shown!r} is not JSON ({error}): with a schema each record is a JSON value.") from None
-        if self._schema.kind == JSON:
-            return self._prefix + json_bytes(value, (",", ":"))
-        if self._schema.kind == PROTOBUF:
-            try:
-                return self._prefix + bytes(self._parsed.encode(value, self._message))
-            except BadValue as error:
-                raise StartupError(f"A record does not fit schema {self._schema.id}: {error}") from None
-        fastavro = _fastavro()
-        out = io.BytesIO(self._prefix)
-        out.seek(0, io.SEEK_END)
         try:
-            fastavro.schemaless_writer(out, self._parsed, value, strict_allow_default=True)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-            raise StartupError(f"A record does not fit schema {self._schema.id}: {error}.") from None
-        return out.getvalue()
-
-
-def _decode_avro(parsed: Any, body: bytes, schema_id: int) -> Any:
-    source = io.BytesIO(body)
-    try:
-        value = _fastavro().schemaless_reader(source, parsed, None)
-    except (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionError, StopIteration) as error:
-        raise Undecodable(f"A record says that it is Avro of schema {schema_id}, and is not: {error}.") from None
-    return _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no word for becomes text: bytes, dates, decimals."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+            if self._schema.kind == AVRO:
+                return self._prefix + avro_values.encode(self._parsed, value)
+            if self._schema.kind == PROTOBUF:
+                return self._prefix + bytes(self._parsed.encode(value, self._message))
+        except BadValue as error:
+            raise StartupError(f"A record does not fit schema {self._schema.id}: {error}") from None
+        return self._prefix + json_bytes(value, (",", ":"))
 
 
 def _parse(schema: FoundSchema) -> Any:
     """What values are read and written with; none for JSON, which says all by itself."""
-    if schema.kind == AVRO:
-        return _parse_avro(schema)
-    if schema.kind != PROTOBUF:
-        return None
     try:
-        return protobuf_values.Schema(schema.text, schema.references)
+        if schema.kind == AVRO:
+            return avro.parse(schema.text, schema.references, strict=False)
+        if schema.kind == PROTOBUF:
+            return protobuf_values.Schema(schema.text, schema.references)
     except InvalidSchema as error:
-        raise StartupError(f"Schema {schema.id} is no Protobuf schema: {error}") from None
-
-
-def _parse_avro(schema: FoundSchema) -> Any:
-    fastavro = _fastavro()
-    named: dict[str, Any] = {}
-    for text in schema.references:
-        fastavro.parse_schema(json.loads(text), named_schemas=named)
-    return fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
-
-
-def _fastavro() -> Any:
-    try:
-        import fastavro
-    except ImportError:
-        raise StartupError("Avro needs the package fastavro: install it with `pip install fastavro`.") from None
-    return fastavro
+        raise StartupError(f"Schema {schema.id} is no {_NAMES[schema.kind]} schema: {error}") from None
+    return None

@@ -148,10 +148,14 @@ class BlockingClient:
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         """These topics, or all, as the cluster has them now. Those that do not exist are left out; one that must not be
         seen is `KafkaError`."""
-        wanted = None if names is None else list(names)
+        from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+        from ottla.wire.messages.metadata_response import MetadataResponse
+
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         if wanted is not None and not wanted:
             return {}
-        answer = self._metadata(wanted)
+        answer = self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
+        self._learn_nodes(answer)
         found: dict[str, TopicInfo] = {}
         for topic in answer.topics:
             assert topic.name is not None  # They were asked for by name.
@@ -172,19 +176,16 @@ class BlockingClient:
         return found
 
     def nodes(self) -> list[int]:
-        """The ids of the brokers that the cluster has now, which every client may know."""
-        self._metadata([])
-        return sorted(self._nodes)
-
-    def _metadata(self, names: list[str] | None) -> MetadataResponse:
-        """What the cluster says of these topics, or of all; the brokers are in every answer."""
-        from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+        """The ids of the brokers that the cluster has now."""
+        from ottla.wire.messages.metadata_request import MetadataRequest
         from ottla.wire.messages.metadata_response import MetadataResponse
 
-        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        answer = self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
+        # No topic: whichever it was, there would be somebody who must not see it.
+        self._learn_nodes(self.ask_any(MetadataRequest(topics=[]), MetadataResponse))
+        return sorted(self._nodes)
+
+    def _learn_nodes(self, answer: MetadataResponse) -> None:
         self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._nodes
-        return answer
 
     def topic(self, name: str) -> TopicInfo:
         """The topic as it was last heard of, or as it is now. Raises `KafkaError` if it does not exist."""

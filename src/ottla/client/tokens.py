@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlencode, urlsplit
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.blocking import read_file
 from ottla.security.oauth_login import IssuedToken, read_answer, read_token
 
 if TYPE_CHECKING:
@@ -40,10 +41,9 @@ class TokenEndpoint:
 
     def flaw(self) -> str | None:
         """What keeps tokens from coming from here, as a sentence; None if nothing does."""
-        parts = urlsplit(self.url)
         if self.is_file:
             return None
-        if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in _LOOPBACK):
+        if not is_safe(self.url):
             return f"{URL_KEY} is neither a file: nor an https: URL, and a secret goes nowhere else: {self.url}"
         if not self.client_id or not self.client_secret:
             return f"The identity provider wants a name and a secret: set {CLIENT_KEY}.id and {CLIENT_KEY}.secret."
@@ -54,8 +54,7 @@ def fetch_token(endpoint: TokenEndpoint) -> IssuedToken:
     """Blocks. Raises `KafkaError` (SASL_AUTHENTICATION_FAILED), which tells no secret."""
     try:
         if endpoint.is_file:
-            with open(unquote(urlsplit(endpoint.url).path), encoding="latin-1") as file:
-                return read_token(file.read(ANSWER_BYTES_MAX + 1))
+            return read_token(read_file(unquote(urlsplit(endpoint.url).path), ANSWER_BYTES_MAX + 1).decode("latin-1"))
         return read_answer(_ask(endpoint))
     except (OSError, ValueError) as error:
         message = f"No token is to be had from {endpoint.url} ({URL_KEY}): {error}"
@@ -74,7 +73,7 @@ def _ask(endpoint: TokenEndpoint) -> bytes:
         headers={"Authorization": f"Basic {name}", "Accept": "application/json"},
     )
     try:
-        with _opener().open(request, timeout=endpoint.timeout_s) as answer:
+        with safe_opener().open(request, timeout=endpoint.timeout_s) as answer:
             document: bytes = answer.read(ANSWER_BYTES_MAX + 1)
     except HTTPError as refusal:
         refusal.close()  # It is an answer too, and holds its connection.
@@ -84,7 +83,14 @@ def _ask(endpoint: TokenEndpoint) -> bytes:
     return document
 
 
-def _opener() -> OpenerDirector:
+def is_safe(url: str) -> bool:
+    """Does nobody on the way hear, or change, what is asked there? It is a file, encrypted, or on this machine."""
+    parts = urlsplit(url)
+    return parts.scheme in ("file", "https") or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+
+
+def safe_opener() -> OpenerDirector:
+    """Asks where it is told to, and is sent nowhere else."""
     from urllib.request import HTTPRedirectHandler, build_opener
 
     class Stay(HTTPRedirectHandler):

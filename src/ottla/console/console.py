@@ -28,13 +28,22 @@ class Console:
     async def stop(self) -> None:
         await self.watches.stop()
         await self.poller.stop()
-        self.workers.close()
+        await self.workers.close()
 
     def check_may_change(self) -> None:
         """Every page that changes something asks again when it does: a button that is not shown can be pressed."""
         if not self.may_change:
             message = (
                 "Nothing can be changed here: other machines can open this console, and it asks nobody who they are."
+            )
+            raise KafkaError(ErrorCode.SECURITY_DISABLED, message)
+
+    def check_may_read(self) -> None:
+        """Records are not for everybody, not even to read, as over HTTP (`gateway/app`)."""
+        if not self.may_change:
+            message = (
+                "No records are shown here: other machines can open this console, and it asks nobody who they are. "
+                "Start it with --users FILE."
             )
             raise KafkaError(ErrorCode.SECURITY_DISABLED, message)
 

@@ -1,8 +1,6 @@
-"""Who may come in, asked before anything else: of every request and of every web socket. An ASGI middleware.
-
-On a loopback address everybody on this machine may, if they call it by a name of this machine: a page of another site
-that points its own name here (DNS rebinding) is turned away, and so is one that posts or opens a socket across sites.
-On other addresses people log in, or the console shows and changes nothing.
+"""Who may come in, asked before anything else (`gateway/door`): of every request and of every web socket. An ASGI
+middleware. On other addresses than loopback people log in, or the console shows no records and changes nothing
+(`console`).
 
 A browser sends a password with requests, but not always with web sockets; so a login is remembered in a cookie that no
 script can read and no other site can send.
@@ -10,14 +8,15 @@ script can read and no other site can send.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
-import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
+
+from ottla.gateway.door import Door
+from ottla.gateway.http import Refusal
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -41,20 +40,12 @@ _HEADERS = (
 )
 
 
-class Refused(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-
-
 class Guard:
     """Around the application. With `users` (passwords by name) everybody must be one of them."""
 
     def __init__(self, app: App, *, loopback: bool, users: Mapping[str, str]) -> None:
         self._app = app
-        self._loopback = loopback
-        self._users = dict(users)
+        self._door = Door(loopback=loopback, users=dict(users), of="console")
         self._secret = secrets.token_bytes(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,9 +57,9 @@ class Guard:
             user = self.check(scope["type"], scope.get("method", "GET"), headers)
             _check_body(headers)
             if scope["path"] in _UNSERVED:
-                raise Refused(404, "There is no such page.")
-        except Refused as refused:
-            await _refuse(scope, receive, send, refused)
+                raise Refusal(404, "There is no such page.")
+        except Refusal as refusal:
+            await _refuse(scope, receive, send, refusal)
             return
 
         async def adorned(message: Mapping[str, Any]) -> None:
@@ -83,32 +74,15 @@ class Guard:
         await self._app(scope, receive, adorned)
 
     def check(self, kind: str, method: str, headers: Mapping[str, str]) -> str:
-        """Who it is, or an empty text where nobody is asked. Raises `Refused`."""
-        host = headers.get("host", "")
-        if self._loopback and not _is_loopback(host):
-            raise Refused(403, "This console serves its own machine: open it by the name localhost.")
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != host:
-            raise Refused(403, "A page of another site may not use this console.")
-        site = headers.get("sec-fetch-site", "same-origin")
-        if (kind == "websocket" or method not in ("GET", "HEAD")) and site not in ("same-origin", "none"):
-            raise Refused(403, "A page of another site may not use this console.")
-        if not self._users:
+        """Who it is, or an empty text where nobody is asked. Raises `Refusal`."""
+        door = self._door
+        door.check_site("" if kind == "websocket" else method, headers)
+        if not door.users:
             return ""
-        user = self._by_password(headers.get("authorization", "")) or self._by_cookie(headers.get("cookie", ""))
+        user = door.user_of(headers) or self._by_cookie(headers.get("cookie", ""))
         if not user:
-            raise Refused(401, "This console asks for a name and a password.")
+            raise door.stranger()
         return user
-
-    def _by_password(self, authorization: str) -> str:
-        kind, _, encoded = authorization.partition(" ")
-        try:
-            name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-        except ValueError:
-            return ""
-        known = self._users.get(name)
-        same = hmac.compare_digest(password.encode(), (known or "").encode())
-        return name if kind.lower() == "basic" and same and known is not None else ""
 
     def _by_cookie(self, text: str) -> str:
         try:
@@ -117,7 +91,7 @@ class Guard:
             return ""
         found = cookie.value if cookie is not None else ""
         return next(
-            (name for name in self._users if hmac.compare_digest(found.encode(), self._token(name).encode())), ""
+            (name for name in self._door.users if hmac.compare_digest(found.encode(), self._token(name).encode())), ""
         )
 
     def _token(self, user: str) -> str:
@@ -126,37 +100,27 @@ class Guard:
 
 
 def _check_body(headers: Mapping[str, str]) -> None:
-    """What pages send is small, and says how long it is. Raises `Refused`."""
+    """What pages send is small, and says how long it is. Raises `Refusal`."""
     if "transfer-encoding" in headers:
-        raise Refused(411, "Say how long the body is.")
+        raise Refusal(411, "Say how long the body is.")
     length = headers.get("content-length", "0")
     if not length.isdecimal() or len(length) > 12 or int(length) > BODY_BYTES_MAX:
-        raise Refused(413, f"A body may have {BODY_BYTES_MAX} bytes.")
+        raise Refusal(413, f"A body may have {BODY_BYTES_MAX} bytes.")
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refused) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
     if scope["type"] == "websocket":
         await receive()  # The connect; only then may it be closed, which the other side sees as status 403.
         await send({"type": "websocket.close", "code": 1008})
         return
-    body = f"{refused.message}\n".encode()
+    body = f"{refusal.message}\n".encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if refused.status == 401:
+    if refusal.status == 401:
         headers.append((b"www-authenticate", b'Basic realm="Ottla console"'))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _is_loopback(host: str) -> bool:
-    name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 from ottla.console.decoding import Schema, parse_schema
 from ottla.runtime.blocking import monotonic_s
 from ottla.schemas.avro import InvalidSchema
+from ottla.schemas.references import Place, Referred, places_in, texts_of
 
 T = TypeVar("T")
 
@@ -109,19 +110,13 @@ class Registry:
     def _load(self, schema_id: int) -> Schema:
         answer = self._get(f"/schemas/ids/{schema_id}")
         kind = str(answer.get("schemaType", "AVRO"))
-        references: dict[tuple[str, int], str] = {}
-        self._collect(answer.get("references") or (), references)
-        return parse_schema(schema_id, kind, str(answer["schema"]), tuple(references.values()))
+        references = texts_of(places_in(answer), self._referred, most=REFERENCES_MAX)
+        return parse_schema(schema_id, kind, str(answer["schema"]), references)
 
-    def _collect(self, references: Sequence[Mapping[str, Any]], texts: dict[tuple[str, int], str]) -> None:
-        """The texts of what is referred to, each after those that it needs itself."""
-        for each in references:
-            place = (str(each["subject"]), int(each["version"]))
-            if place in texts or len(texts) >= REFERENCES_MAX:
-                continue
-            answer = self._get(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}?deleted=true")
-            self._collect(answer.get("references") or (), texts)
-            texts[place] = str(answer["schema"])
+    def _referred(self, place: Place) -> Referred:
+        subject, version = place
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true")
+        return Referred((subject, int(answer.get("version", version))), str(answer["schema"]), places_in(answer))
 
     def _understood(self, ask: Callable[[], T]) -> T:
         """What `ask` makes of answers. Raises `RegistryError` where they are not those of a registry."""

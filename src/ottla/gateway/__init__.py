@@ -6,6 +6,8 @@ cluster as any client does, so that it can also stand beside a cluster that is n
     rest/           records by HTTP: produce, consume, server-sent events
     registry/       what it serves, without I/O: state, operations, routes; and what drives it
     http            what both have in common: queries and refusals
+    door            who may come in; the console's too
+    pool            clients that block, in threads; the console's too
     app             HTTP: bounded requests in, JSON out
     server          the process: a listening socket, the application, the end
 """

@@ -1,4 +1,4 @@
-"""`python -m ottla.gateway`: the registry on a socket that is open already, for the node that started this process.
+"""`python -m ottla.gateway`: schemas and records on a socket that is open already, for the node that started it.
 
     --fd N                  the listening socket, inherited
     --bootstrap HOST:PORT   the cluster
@@ -13,7 +13,7 @@ import logging
 import sys
 
 from ottla.client.settings import ClientSettings
-from ottla.gateway.server import serve_registry
+from ottla.gateway.server import serve_gateway
 from ottla.runtime.logs import log_handler
 from ottla.runtime.system import adopted_socket, run
 
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
         }
     )
     sock = adopted_socket(descriptor)
-    run(serve_registry(sock, settings, loopback="--loopback" in arguments, users={}, leashed=True))
+    run(serve_gateway(sock, settings, loopback="--loopback" in arguments, users={}, leashed=True))
 
 
 if __name__ == "__main__":

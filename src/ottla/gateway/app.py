@@ -1,21 +1,18 @@
 """HTTP in front of the registry and of records: bounded requests in, JSON or a stream out. An ASGI application.
 
 A request is refused before it is looked at if it is too large, comes from a web page of another site, or would change
-something where changes are not allowed (`Door`). What is answered is never cached and never guessed to be a page.
+something where changes are not allowed (`door`). What is answered is never cached and never guessed to be a page.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hmac
-import ipaddress
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.gateway.door import Door
 from ottla.gateway.http import Refusal
 from ottla.gateway.registry.answers import Raw
 from ottla.gateway.registry.routes import resolve
@@ -42,55 +39,6 @@ _CONTENT_TYPES = frozenset(
 _POLICY = b"default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'"
 """No script comes from here; a person who opens the description may follow a topic from its page all the same."""
 _CHANGING = frozenset({"POST", "PUT", "DELETE"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
-    """Who may come in. On a loopback address everybody on this machine, but no web page of another site; elsewhere
-    only who has a name and a password may change anything."""
-
-    loopback: bool
-    users: Mapping[str, str] = field(default_factory=dict)
-    """Passwords by name; with any, everybody must have one."""
-
-    def check(self, method: str, headers: Mapping[str, str]) -> None:
-        """Raises `Refusal`."""
-        host = headers.get("host", "")
-        if self.loopback and not _is_loopback(host):
-            raise Refusal(403, "This port serves its own machine: ask it by the name localhost.")
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != host:
-            raise Refusal(403, "A page of another site may not use this port.")
-        if self.users:
-            if not self._knows(headers.get("authorization", "")):
-                raise Refusal(401, "This port asks for a name and a password.")
-        elif not self.loopback and method in _CHANGING:
-            raise Refusal(403, "This port can be reached from other machines and has no users: it changes nothing.")
-
-    def check_records(self) -> None:
-        """Records are not for everybody, not even to read. Raises `Refusal`."""
-        if not self.loopback and not self.users:
-            raise Refusal(403, "This port can be reached from other machines and has no users: it shows no records.")
-
-    def _knows(self, authorization: str) -> bool:
-        kind, _, encoded = authorization.partition(" ")
-        try:
-            name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-        except ValueError:
-            return False
-        known = self.users.get(name)
-        same = hmac.compare_digest(password.encode(), (known or "").encode())
-        return kind.lower() == "basic" and same and known is not None
-
-
-def _is_loopback(host: str) -> bool:
-    name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 class App:
@@ -126,13 +74,13 @@ class App:
     async def _answer(self, scope: Scope, receive: Receive) -> Answer | Tail:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        self._door.check(method, headers)
+        self._check(method, headers)
         path, query = bytes(scope["raw_path"]).partition(b"?")[0], bytes(scope["query_string"])
         if len(path) + len(query) > PATH_BYTES_MAX:
             raise Refusal(414, "The address of the request is too long.")
         body = await _read_body(headers, receive)
         if self._rest is not None and self._rest.serves(path.decode("latin-1")):
-            self._door.check_records()
+            self._check_guarded("shows no records")
             return await self._rest.answer(method, path.decode("latin-1"), query.decode("latin-1"), body, headers)
         if body and headers.get("content-type", CONTENT_TYPE).partition(";")[0].strip().lower() not in _CONTENT_TYPES:
             raise Refusal(415, "HTTP 415 Unsupported Media Type")
@@ -141,6 +89,19 @@ class App:
         if isinstance(answer, Raw):
             return Answer(200, answer.text.encode("utf-8", "replace"), CONTENT_TYPE)
         return Answer(200, _json(answer), CONTENT_TYPE)
+
+    def _check(self, method: str, headers: Mapping[str, str]) -> None:
+        """May this be asked by whoever asks it? Raises `Refusal`."""
+        door = self._door
+        door.check_site(method, headers)
+        if door.users and not door.user_of(headers):
+            raise door.stranger()
+        if method in _CHANGING:
+            self._check_guarded("changes nothing")
+
+    def _check_guarded(self, what: str) -> None:
+        if not self._door.is_guarded:
+            raise Refusal(403, f"This port can be reached from other machines and has no users: it {what}.")
 
 
 def _headers(content_type: str) -> list[tuple[bytes, bytes]]:

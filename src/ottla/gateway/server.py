@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     import socket
 
 
-async def serve_registry(
+async def serve_gateway(
     sock: socket.socket, settings: ClientSettings, *, loopback: bool, users: Mapping[str, str], leashed: bool
 ) -> None:
     """Serve until told to stop. With `leashed`, also until standard input ends."""
-    from ottla.gateway.app import App, Door
+    from ottla.gateway.app import App
+    from ottla.gateway.door import Door
     from ottla.gateway.registry.writing import Registry
     from ottla.gateway.rest.api import RestApi
     from ottla.gateway.serving import serve_application

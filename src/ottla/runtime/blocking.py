@@ -1,7 +1,7 @@
 """A connection for programs without an event loop: Spark's tasks, and tools that ask one thing after another.
 
-Owns the socket, TLS and the clock of the blocking client (`client/blocking.py`). Every call has a limit in time; what
-goes wrong on the way is an `OSError`, and a peer that hangs up is a read of nothing.
+Owns the socket, TLS, the files and the clock of the blocking client (`client/blocking.py`). Every call on a connection
+has a limit in time; what goes wrong on the way is an `OSError`, and a peer that hangs up is a read of nothing.
 """
 
 from __future__ import annotations
@@ -143,6 +143,12 @@ class BlockingStream:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.close()
+
+
+def read_file(path: str, size_max: int) -> bytes:
+    """The beginning of a small file. Raises `OSError`."""
+    with open(path, "rb") as file:
+        return file.read(size_max)
 
 
 def monotonic_s() -> float:

@@ -12,5 +12,6 @@ their decoding with it.
                     _wire: bytes; _well_known: Google's own types)
     protobuf_compatibility  may a reader with this one read what was written with that one?
     kinds           one row a type of schema: how its text is read, and what judges compatibility
+    references      what a schema needs of others, in an order in which it can be read
     framing         the five bytes in front of a record that name its schema
 """

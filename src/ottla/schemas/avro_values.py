@@ -4,7 +4,8 @@ Values are those of JSON, in Avro's JSON encoding but for unions, which show the
 Bytes and fixed are texts whose characters are the bytes (ISO 8859-1). Many records at once are Spark's business
 (`ottla.spark.avro`), which makes columns of them.
 
-The bytes come from anybody: nesting is bounded, and no length is believed before the bytes are there.
+Bytes and schemas come from anybody: nesting is bounded, so is the number of values, and no length is believed before
+the bytes are there.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from ottla.schemas.avro import DEPTH_MAX, Array, Enum, Fixed, Json, Map, Primiti
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _VARINT_BYTES_MAX = 10
-ITEMS_MAX = 1_000_000
-"""Items without bytes of their own, as nulls are, could be claimed without end."""
+VALUES_MAX = 1_000_000
+"""Values within one another. Those without bytes of their own, as nulls are, could be claimed without end; and a schema
+of a few lines, each of whose records has two of the next, could make any number of them of nothing."""
 
 
 class BadValue(ValueError):
     """The bytes are not of the schema, or the value is not; the message is one sentence that says where."""
+
+
+class _TooMuch(BadValue):
+    """No branch of any union makes it less."""
 
 
 def decode(schema: Schema, data: bytes) -> Json:
@@ -35,20 +41,20 @@ def decode(schema: Schema, data: bytes) -> Json:
 
 def encode(schema: Schema, value: Json) -> bytes:
     """The value in Avro's binary encoding; fields that are missing get their default. Raises `BadValue`."""
-    out = bytearray()
-    _write(schema, value, out, "value")
-    return bytes(out)
+    writer = _Writer()
+    writer.write(schema, value, "value", 0)
+    return bytes(writer.out)
 
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._items = 0
+        self._values = 0
         self.at = 0
 
     def read(self, schema: Schema, depth: int) -> Json:
-        if depth > DEPTH_MAX:
-            raise BadValue(f"The value has more than {DEPTH_MAX} levels.")
+        self._values += 1
+        _check_bounds(self._values, depth)
         match schema:
             case Primitive():
                 return self._primitive(schema.kind)
@@ -122,10 +128,15 @@ class _Reader:
         if count < 0:
             self._long()  # The block's size in bytes, for those who skip it.
             count = -count
-        self._items += count
-        if self._items > ITEMS_MAX:
-            raise BadValue(f"The value has more than {ITEMS_MAX} items.")
+        _check_bounds(self._values + count, 0)
         return count
+
+
+def _check_bounds(values: int, depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise _TooMuch(f"The value has more than {DEPTH_MAX} levels.")
+    if values > VALUES_MAX:
+        raise _TooMuch(f"The value has more than {VALUES_MAX} values in it.")
 
 
 def _number(value: float) -> Json:
@@ -133,59 +144,73 @@ def _number(value: float) -> Json:
     return value if math.isfinite(value) else str(value)
 
 
-def _write(schema: Schema, value: Json, out: bytearray, where: str) -> None:
-    match schema:
-        case Primitive():
-            _write_primitive(schema.kind, value, out, where)
-        case Record():
-            if not isinstance(value, dict):
-                raise _unfit(where, "an object")
-            for field in schema.fields:
-                if field.name not in value and not field.has_default:
-                    raise BadValue(f"{where}.{field.name} is missing.")
-                _write(field.type, value.get(field.name, field.default), out, f"{where}.{field.name}")
-        case Enum():
-            if value not in schema.symbols:
-                raise _unfit(where, f"one of {', '.join(schema.symbols)}")
-            _write_long(schema.symbols.index(str(value)), out)
-        case Fixed():
-            data = _bytes(value, where)
-            if len(data) != schema.size:
-                raise _unfit(where, f"{schema.size} bytes")
-            out += data
-        case Union():
-            _write_union(schema, value, out, where)
-        case Array():
-            if not isinstance(value, list):
-                raise _unfit(where, "a list")
-            if value:
-                _write_long(len(value), out)
-            for at, item in enumerate(value):
-                _write(schema.items, item, out, f"{where}[{at}]")
-            out.append(0)
-        case Map():
-            if not isinstance(value, dict):
-                raise _unfit(where, "an object")
-            if value:
-                _write_long(len(value), out)
-            for key, item in value.items():
-                _write_bytes(key.encode(), out)
-                _write(schema.values, item, out, f"{where}.{key}")
-            out.append(0)
+class _Writer:
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self._values = 0
 
+    def write(self, schema: Schema, value: Json, where: str, depth: int) -> None:
+        self._values += 1
+        _check_bounds(self._values, depth)
+        match schema:
+            case Primitive():
+                _write_primitive(schema.kind, value, self.out, where)
+            case Record():
+                self._record(schema, value, where, depth)
+            case Enum():
+                if value not in schema.symbols:
+                    raise _unfit(where, f"one of {', '.join(schema.symbols)}")
+                _write_long(schema.symbols.index(str(value)), self.out)
+            case Fixed():
+                data = _bytes(value, where)
+                if len(data) != schema.size:
+                    raise _unfit(where, f"{schema.size} bytes")
+                self.out += data
+            case Union():
+                self._union(schema, value, where, depth)
+            case Array():
+                if not isinstance(value, list):
+                    raise _unfit(where, "a list")
+                if value:
+                    _write_long(len(value), self.out)
+                for at, item in enumerate(value):
+                    self.write(schema.items, item, f"{where}[{at}]", depth + 1)
+                self.out.append(0)
+            case Map():
+                if not isinstance(value, dict):
+                    raise _unfit(where, "an object")
+                if value:
+                    _write_long(len(value), self.out)
+                for key, item in value.items():
+                    _write_bytes(key.encode(errors="replace"), self.out)
+                    self.write(schema.values, item, f"{where}.{key}", depth + 1)
+                self.out.append(0)
 
-def _write_union(schema: Union, value: Json, out: bytearray, where: str) -> None:
-    """The first branch that takes the value."""
-    for index, branch in enumerate(schema.branches):
-        attempt = bytearray()
-        try:
-            _write(branch, value, attempt, where)
-        except BadValue:
-            continue
-        _write_long(index, out)
-        out += attempt
-        return
-    raise BadValue(f"{where} fits no branch of its union.")
+    def _record(self, schema: Record, value: Json, where: str, depth: int) -> None:
+        if not isinstance(value, dict):
+            raise _unfit(where, "an object")
+        unknown = value.keys() - {field.name for field in schema.fields}
+        if unknown:
+            raise BadValue(f"{where} has no field {min(unknown)!r} in the schema.")
+        for field in schema.fields:
+            if field.name not in value and not field.has_default:
+                raise BadValue(f"{where}.{field.name} is missing.")
+            self.write(field.type, value.get(field.name, field.default), f"{where}.{field.name}", depth + 1)
+
+    def _union(self, schema: Union, value: Json, where: str, depth: int) -> None:
+        """The first branch that takes the value."""
+        start = len(self.out)
+        for index, branch in enumerate(schema.branches):
+            _write_long(index, self.out)
+            try:
+                self.write(branch, value, where, depth + 1)
+            except _TooMuch:
+                raise
+            except BadValue:
+                del self.out[start:]
+            else:
+                return
+        raise BadValue(f"{where} fits no branch of its union.")
 
 
 def _write_primitive(kind: str, value: Json, out: bytearray, where: str) -> None:

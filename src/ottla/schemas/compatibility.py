@@ -3,7 +3,8 @@
 `incompatibilities(reader, writer)` walks both schemas together and returns what is in the way, with its place in the
 reader's schema; nothing if every record that the writer can write can be read. Named types may be recursive: a pair
 that is being compared already is taken as fit, since if it is not, the comparison that goes on will say so. Two schemas
-of a client can have many pairs of types; how many are looked at is bounded.
+of a client can have many pairs of types, and names can make them deeper than their texts are: how many are looked at,
+and how deep, is bounded.
 
 The kinds of trouble have the names that Avro's Java library gives them, which tools look for.
 """
@@ -14,6 +15,7 @@ import enum
 from dataclasses import dataclass
 
 from ottla.schemas.avro import (
+    DEPTH_MAX,
     Array,
     Enum,
     Field,
@@ -84,6 +86,7 @@ class _Comparison:
         self._assumed: dict[tuple[int, int], None] = {}
         self._failed: dict[tuple[int, int], list[Incompatibility]] = {}
         self._pairs_left = PAIRS_MAX
+        self._depth = 0
 
     def compare(self, reader: Schema, writer: Schema, path: str) -> list[Incompatibility]:
         pair = (id(reader), id(writer))
@@ -94,9 +97,13 @@ class _Comparison:
         self._pairs_left -= 1
         if self._pairs_left < 0:
             raise InvalidSchema(f"The schemas are too large to be compared: more than {PAIRS_MAX} pairs of types.")
+        if self._depth > DEPTH_MAX:
+            raise InvalidSchema(f"The schemas are too deep to be compared: more than {DEPTH_MAX} levels.")
         assumed = len(self._assumed)
         self._assumed[pair] = None
+        self._depth += 1
         found = list(dict.fromkeys(self._compare(reader, writer, path)))[:TROUBLES_MAX]
+        self._depth -= 1
         if found:
             while len(self._assumed) > assumed:
                 self._assumed.popitem()

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.registry import RegistrySettings, shared_registry
 from ottla.client.settings import ClientSettings
 from ottla.schemas.avro import Schema, canonical_text, parse
 from ottla.spark.avro_decoder import Decoded, Decoder
 from ottla.spark.avro_encoder import Encoder
 from ottla.spark.avro_types import avro_of, spark_type
-from ottla.spark.registry import RegistrySettings, shared_registry
 
 if TYPE_CHECKING:
     import pyarrow as pa

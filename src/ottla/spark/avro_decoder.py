@@ -11,11 +11,11 @@ import io
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.client.registry import FoundSchema, RegistryClient, UnknownSchema
 from ottla.schemas.avro import Array, InvalidSchema, Map, Record, Schema, Union, parse
 from ottla.schemas.framing import MAGIC, PREFIX_BYTES
 from ottla.spark.avro_columns import Batch, Step, decode, plan
 from ottla.spark.avro_types import arrow_type, nullable_branch, plain_json
-from ottla.spark.registry import FoundSchema, RegistryClient, UnknownSchema
 
 if TYPE_CHECKING:
     import numpy as np

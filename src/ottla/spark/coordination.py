@@ -15,7 +15,7 @@ from functools import cached_property
 from ottla.client.blocking import BlockingClient, CoordinatorKind, Pending
 from ottla.client.peer import PeerLost
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import TopicPartition
+from ottla.model import NO_PRODUCER_EPOCH, TopicPartition
 from ottla.spark.crash_points import reached
 from ottla.spark.two_phase import Claim, Staged
 from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -39,6 +39,7 @@ _END_TXN_MAX = {False: 4, True: 5}
 _PRODUCE_MAX = {False: 11, True: 12}
 _EPOCH_LAST = 32_766
 _TRANSACTION = CoordinatorKind.TRANSACTION
+_OPEN = "Ongoing"
 _COMMITTED = ("PrepareCommit", "CompleteCommit")
 _ABORTED = ("PrepareAbort", "CompleteAbort")
 _FENCING = frozenset(
@@ -175,7 +176,7 @@ class Coordination:
             state = found.get(each.transactional_id)
             if (
                 state is None
-                or state.transaction_state != "Ongoing"
+                or state.transaction_state != _OPEN
                 or (state.producer_id, state.producer_epoch) != (each.producer_id, each.producer_epoch)
             ):
                 missing.append(each)
@@ -214,42 +215,67 @@ class Coordination:
             return self.coordinator(staged.transactional_id)
         return staged.coordinator
 
-    # Fencing.
+    # Orphans.
 
-    def open_under(self, prefix: str) -> list[str]:
-        """The transactional ids that begin so and have an open transaction."""
+    def open_under(self, prefix: str, patience_ms: int | None = None) -> list[Staged]:
+        """The open transactions under ids that begin so, as far as the cluster lets us see them. All brokers are waited
+        for, unless there is a limit to our patience: then those that cannot be asked just now are passed over."""
 
-        def attempt() -> list[str]:
-            found = []
+        def attempt() -> list[Staged]:
+            listed: list[Staged] = []
             for node in self.client.nodes():
                 try:
-                    answer = self.client.ask(
-                        node, ListTransactionsRequest(state_filters=["Ongoing"]), ListTransactionsResponse
-                    )
+                    listed += self._listed_by(node, patience_ms)
                 except KafkaError as error:
-                    if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                        return []
+                    if patience_ms is None or not error.code.retriable:
+                        raise
+            wanted = {each.transactional_id: each for each in listed if each.transactional_id.startswith(prefix)}
+            found = self._describe(list(wanted.values()))  # A list does not tell epochs.
+            return [
+                Staged(name, state.producer_id, state.producer_epoch, wanted[name].coordinator)
+                for name, state in found.items()
+                if state.transaction_state == _OPEN
+            ]
+
+        try:
+            return self.client.persist(attempt, timeout_ms=patience_ms)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                return []  # Kafka before 3.0.
+            raise
+
+    def _listed_by(self, node: int, patience_ms: int | None) -> list[Staged]:
+        request = ListTransactionsRequest(state_filters=[_OPEN])
+        answer = self.client.ask(node, request, ListTransactionsResponse, timeout_ms=patience_ms)
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code), f"Broker {node} cannot list its transactions.")
+        return [
+            Staged(state.transactional_id, state.producer_id, NO_PRODUCER_EPOCH, node)
+            for state in answer.transaction_states
+        ]
+
+    def is_newest(self, transactional_id: str, claim: Claim) -> bool:
+        """Has nobody claimed the id since? Of a claim that has decided nothing yet: the end of a decision's transaction
+        raises the epoch, too."""
+        asked = Staged(transactional_id, *claim)
+        state = self.client.persist(lambda: self._describe([asked])).get(transactional_id)
+        return state is not None and (state.producer_id, state.producer_epoch) == claim
+
+    def abort_orphans(self, orphans: Sequence[Staged], timeout_ms: int) -> None:
+        """Aborts these transactions and no later ones of their ids; who has written in them cannot go on."""
+        if self.bumps_epoch:
+            self.end_all(orphans, commit=False)
+            return
+        for each in orphans:
+            # An end would leave the epoch as it is, and who still writes under it might leave records open for good.
+            # This raises it, but compares no epoch while a transaction is open: should our claim be gone by now, and a
+            # task of the next one write under this very id, it is that task's that is aborted. Its driver looks before
+            # it decides, and would fail the batch whole.
+            try:
+                self.init(each.transactional_id, timeout_ms, Claim(each.producer_id, each.producer_epoch))
+            except KafkaError as error:
+                if not is_fencing(error):
                     raise
-                if answer.error_code:
-                    raise KafkaError(ErrorCode(answer.error_code), f"Broker {node} cannot list its transactions.")
-                found += [state.transactional_id for state in answer.transaction_states]
-            return [name for name in found if name.startswith(prefix)]
-
-        return self.client.persist(attempt)
-
-    def fence(self, transactional_id: str, timeout_ms: int) -> None:
-        """Aborts what is open under the id, and whoever has it cannot go on."""
-        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-        self.client.to_coordinator(
-            _TRANSACTION,
-            transactional_id,
-            request,
-            InitProducerIdResponse,
-            # The abort has begun: nothing is gained by waiting for its end.
-            errors=lambda answer: (
-                () if answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS else (answer.error_code,)
-            ),
-        )
 
 
 def _end_request(staged: Staged, commit: bool) -> EndTxnRequest:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
+_SPECULATION = "spark.speculation"
 
 
 @dataclass
@@ -54,7 +55,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _context()
-        task = Task(context.partitionId(), batch_id=self._options.batch_id)
+        task = Task(context.partitionId(), batch_id=self._options.batch_id, repeated=_may_be_repeated(context))
         return SinkMessage(_write(self._options, self._opened, task, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -83,7 +84,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         batch_id = context.getLocalProperty(_BATCH_ID)
         assert batch_id is not None, "Spark says which batch of the stream it is"
-        task = Task(context.partitionId(), context.getLocalProperty(_QUERY_ID) or "", int(batch_id))
+        query_id = context.getLocalProperty(_QUERY_ID) or ""
+        task = Task(context.partitionId(), query_id, int(batch_id), _may_be_repeated(context))
         return SinkMessage(_write(self._options, self._opened, task, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -111,6 +113,11 @@ def _check(schema: StructType, options: SinkOptions) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     check_schema(to_arrow_schema(schema, timezone="UTC"), options.topic)
+
+
+def _may_be_repeated(context: TaskContext) -> bool:
+    """Was it tried before, or may Spark run a copy of it, whose number would not show here?"""
+    return context.attemptNumber() > 0 or (context.getLocalProperty(_SPECULATION) or "").lower() == "true"
 
 
 def _context() -> TaskContext:

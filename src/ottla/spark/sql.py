@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.client.blocking import BlockingClient
+from ottla.client.registry import RegistrySettings, RegistryUnavailable, UnknownSchema, shared_registry
 from ottla.client.settings import ClientSettings, InvalidClientConfig
 from ottla.errors import KafkaError
 from ottla.model import INTERNAL_TOPICS
@@ -22,7 +23,6 @@ from ottla.runtime.blocking import pause
 from ottla.spark.avro import decode
 from ottla.spark.crash_points import reached
 from ottla.spark.pipelines.runner import first_cause
-from ottla.spark.registry import RegistrySettings, RegistryUnavailable, UnknownSchema, shared_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

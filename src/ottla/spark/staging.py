@@ -52,12 +52,14 @@ class Task(NamedTuple):
     query_id: str = ""
     batch_id: int | None = None
     """None for a batch write that nobody counts."""
+    repeated: bool = False
+    """May there have been another attempt at it?"""
 
 
 def stage(options: SinkOptions, opened: OpenSink, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     """Writes the rows into an open transaction, all of them acknowledged by enough replicas."""
     batch_id = opened.next_batch_id if task.batch_id is None else task.batch_id
-    result = TaskResult(opened, task.query_id, batch_id, False, None)
+    result = TaskResult(opened, task.query_id, batch_id, False, None, task.repeated)
     if opened.has_written(task.query_id, batch_id):
         for _ in batches:
             pass  # Spark expects its rows to be taken.
@@ -78,7 +80,8 @@ _own_ids: dict[tuple[int, str], list[_OwnId]] = {}
 
 def _take_id(opened: OpenSink) -> str:
     """A transactional id of this process that it has not used under this claim, nor under a later one."""
-    own = _own_ids.setdefault((os.getpid(), opened.sink), [])
+    # A sink that nobody opens again has no later claim.
+    own = [] if opened.forsaken else _own_ids.setdefault((os.getpid(), opened.sink), [])
     for index, (name, claim) in enumerate(own):
         if opened.claim.follows(claim):
             own[index] = _OwnId(name, opened.claim)

@@ -7,6 +7,7 @@ runs the driver's side in whichever process it likes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,21 +27,27 @@ from ottla.spark.two_phase import (
     Effect,
     EndTransactions,
     Failed,
+    FenceOrphans,
+    FindOrphans,
     LookAt,
     Opening,
     ReadDecisions,
     RecordCompletion,
     RecordDecision,
     Staged,
-    SweepOrphans,
     TakeClaim,
     Undoing,
 )
+
+_LOG = logging.getLogger(__name__)
 
 CLAIM_TIMEOUT_MS = 60_000
 """How long the coordinator waits for the end of a decision's transaction, whose two requests follow one another."""
 
 SWEEP_INTERVAL_S = 10.0
+"""How often a process that commits looks for orphans though no task tells of another attempt."""
+
+BRIEFLY_MS = 2_000
 
 Machine = Opening | Committing | Undoing
 
@@ -79,30 +86,23 @@ class TaskResult(NamedTuple):
     """Was the batch decided and committed before?"""
     staged: Staged | None
     """None if there was no row."""
+    repeated: bool = False
+    """May there have been another attempt at the task?"""
 
 
-class _Remembered(NamedTuple):
-    claim: Claim
-    swept_s: float
-
-
-_last: dict[str, _Remembered] = {}
-"""By sink, what this process opened last. To forget it costs a look for orphans."""
+_claims: dict[str, Claim] = {}
+"""By sink, the one this process took last. To forget it costs a look for orphans."""
+_swept_s: dict[str, float] = {}
+"""By sink, when this process committed and looked for orphans last."""
 
 
 def open_sink(options: SinkOptions, sink: str, *, forsaken: bool = False) -> OpenSink:
     """Takes the sink over, finishes what was decided there, and aborts what was not."""
-    now_s = monotonic_s()
-    last = _last.get(sink)
-    machine = Opening(
-        fail_on_lost=options.fail_on_lost,
-        last_claim=None if last is None else last.claim,
-        sweep_due=last is None or now_s - last.swept_s > SWEEP_INTERVAL_S,
-    )
+    machine = Opening(fail_on_lost=options.fail_on_lost, last_claim=_claims.get(sink))
     done = _run(machine, sink, options)
     assert machine.claim is not None
-    swept = machine.sweep_due or not machine.continues
-    _last[sink] = _Remembered(machine.claim, now_s if swept or last is None else last.swept_s)
+    if not forsaken:  # Else it is not opened again.
+        _claims[sink] = machine.claim
     decided = None if done.recorded is None else (done.recorded.decision.query_id, done.recorded.decision.batch_id)
     return OpenSink(sink=sink, claim=machine.claim, forsaken=forsaken, decided=decided)
 
@@ -120,7 +120,24 @@ def commit(options: SinkOptions, results: Sequence[TaskResult]) -> None:
         forsaken=first.opened.forsaken,
         staged=tuple(result.staged for result in results if result.staged is not None),
     )
-    _run(Committing(decision=decision, fail_on_lost=options.fail_on_lost), decision.sink, options)
+    machine = Committing(
+        decision=decision,
+        fail_on_lost=options.fail_on_lost,
+        sweep_due=_sweep_is_due(decision, any(result.repeated for result in results)),
+    )
+    _run(machine, decision.sink, options)
+
+
+def _sweep_is_due(decision: Decision, repeated: bool) -> bool:
+    """Not every attempt shows in the results: where a stage is run again, its tasks count from 0."""
+    if decision.forsaken:
+        return True  # Nobody looks after it.
+    now_s = monotonic_s()
+    swept_s = _swept_s.get(decision.sink)
+    due = repeated or swept_s is None or now_s - swept_s > SWEEP_INTERVAL_S
+    if due:
+        _swept_s[decision.sink] = now_s
+    return due
 
 
 def undo(options: SinkOptions, results: Sequence[TaskResult], opened: OpenSink | None = None) -> None:
@@ -174,11 +191,10 @@ class _Driver:
         if isinstance(effect, RecordCompletion):
             self._log.record_completion(effect.decision)
             return machine.on_completed()
-        assert isinstance(effect, SweepOrphans)
-        assert not isinstance(machine, Committing)
-        for transactional_id in self._coordination.open_under(task_prefix(self._sink)):
-            self._coordination.fence(transactional_id, self._timeout_ms)
-        return machine.on_swept()
+        if isinstance(effect, FindOrphans):
+            return machine.on_found(self._find(effect))
+        assert isinstance(effect, FenceOrphans)
+        return self._fence(machine, effect)
 
     def _claim(self, machine: Opening | Undoing, effect: TakeClaim) -> Effect:
         self._producer_id = None if effect.expected is None else effect.expected.producer_id
@@ -190,6 +206,32 @@ class _Driver:
             assert isinstance(machine, Undoing)
             return machine.on_superseded()
         return machine.on_claimed(claim)
+
+    def _find(self, effect: FindOrphans) -> list[Staged]:
+        try:
+            found = self._coordination.open_under(task_prefix(self._sink), BRIEFLY_MS if effect.briefly else None)
+            return found if self._coordination.is_newest(claim_id(self._sink), effect.claim) else []
+        except KafkaError as error:
+            _LOG.warning(
+                "What attempts that died have left open under the sink %s cannot be found (%s): readers of committed "
+                "records may wait for it, until the sink is opened again or kafka.transaction.timeout.ms is over.",
+                self._sink,
+                error,
+            )
+            return []
+
+    def _fence(self, machine: Machine, effect: FenceOrphans) -> Effect:
+        try:
+            self._coordination.abort_orphans(effect.orphans, self._timeout_ms)
+        except KafkaError as error:
+            _LOG.warning(
+                "What attempts that died have left open under the sink %s cannot all be aborted (%s): readers of "
+                "committed records may wait for it, until the sink is opened again or kafka.transaction.timeout.ms is "
+                "over.",
+                self._sink,
+                error,
+            )
+        return machine.on_fenced()
 
     def _record(self, machine: Committing, decision: Decision) -> Effect:
         try:

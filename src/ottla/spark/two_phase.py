@@ -14,7 +14,10 @@ part committed and part aborted, three rules hold:
 
 Two attempts at one task, be they speculative, repeated or left over from a driver that is gone, never meet: each writes
 in a transaction of a name that no other process uses (`staging.py`), and the decision names one of them. What the
-others have staged nobody commits.
+others have staged nobody commits: they are *orphans*, and hold up readers of committed records until they are aborted.
+What is open under the sink's name while the claim is ours was begun under it or an earlier one, and is an orphan unless
+we decide on it; so orphans are found while the claim is ours, and may be aborted at any time after, each by its own
+producer id and epoch. No rule rests on that: an orphan that nobody finds is left to its timeout.
 
 The transaction's timeout is the one thing outside these rules: the coordinator aborts by the clock. Before it decides,
 the driver looks whether all transactions are still open; after the decision, one that is not is told as lost.
@@ -22,9 +25,9 @@ the driver looks whether all transactions are still open; after the decision, on
 Three machines, one for each occasion on which Spark calls the driver's side. Each answers a fact (`on_…`) with effects
 and ends with `Done` or `Failed`. Driven by `transactions.py`, which carries them out one after the other.
 
-    Opening     Claim → ReadDecisions → [EndTransactions → RecordCompletion]* → SweepOrphans → Done
-    Committing  LookAt → RecordDecision → EndTransactions → RecordCompletion → Done
-    Undoing     Claim → ReadDecisions → EndTransactions → [RecordCompletion | SweepOrphans] → Done
+    Opening     TakeClaim → ReadDecisions → [EndTransactions → RecordCompletion]* → [FindOrphans → FenceOrphans] → Done
+    Committing  LookAt → [FindOrphans] → RecordDecision → EndTransactions → RecordCompletion → [FenceOrphans] → Done
+    Undoing     TakeClaim → ReadDecisions → EndTransactions → [RecordCompletion] → [FindOrphans → FenceOrphans] → Done
 """
 
 from __future__ import annotations
@@ -123,8 +126,19 @@ class RecordCompletion:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepOrphans:
-    """Abort every open transaction under the sink's name, and fence whoever might go on writing in it."""
+class FindOrphans:
+    """What is open under the sink's name? To be told only if `claim` is still the newest after it was looked at."""
+
+    claim: Claim
+    briefly: bool = False
+    """Does a batch wait for it that needs it not?"""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceOrphans:
+    """Abort exactly these, and fence whoever might go on writing in them."""
+
+    orphans: tuple[Staged, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +159,8 @@ Effect = (
     | RecordDecision
     | EndTransactions
     | RecordCompletion
-    | SweepOrphans
+    | FindOrphans
+    | FenceOrphans
     | Done
     | Failed
 )
@@ -166,7 +181,7 @@ def lost_sentence(decision: Decision, lost: Sequence[Staged]) -> str:
 class Opening:
     """Before the tasks of a batch begin: take the claim, finish what was decided, abort what was not.
 
-    claiming → reading → finishing (each decision that is not completed) → sweeping → done
+    claiming → reading → finishing (each decision that is not completed) → finding → fencing → done
     """
 
     fail_on_lost: bool = True
@@ -174,8 +189,6 @@ class Opening:
     last_claim: Claim | None = None
     """That of the batch before, where the driver knows it: if that one's decision is the newest, nothing has happened
     in between, and orphans are not to be expected."""
-    sweep_due: bool = True
-    """Is it time to look for them all the same? Tasks that lost against a speculative copy leave some."""
     claim: Claim | None = None
     recorded: Recorded | None = None
     _unfinished: list[Decision] = field(default_factory=list)
@@ -194,11 +207,6 @@ class Opening:
         self._unfinished.extend(read.forsaken)
         return self._next()
 
-    @property
-    def continues(self) -> bool:
-        """Does this batch follow the one before?"""
-        return self.recorded is not None and self.recorded.decision.claim == self.last_claim
-
     def on_ended(self, lost: Sequence[Staged]) -> Effect:
         decision = self._unfinished[0]
         if lost and self.fail_on_lost and not decision.forsaken:
@@ -211,20 +219,33 @@ class Opening:
             self.recorded = Recorded(decision, True)
         return self._next()
 
-    def on_swept(self) -> Effect:
+    def on_found(self, orphans: Sequence[Staged]) -> Effect:
+        return FenceOrphans(tuple(orphans)) if orphans else self.on_fenced()
+
+    def on_fenced(self) -> Effect:
         return Done(self.recorded)
 
     def _next(self) -> Effect:
         if self._unfinished:
             return EndTransactions(self._unfinished[0].staged, commit=True)
-        return SweepOrphans() if self.sweep_due or not self.continues else Done(self.recorded)
+        if self._continues():
+            return Done(self.recorded)
+        assert self.claim is not None
+        return FindOrphans(self.claim)
+
+    def _continues(self) -> bool:
+        """Does this batch follow the one before?"""
+        return self.recorded is not None and self.recorded.decision.claim == self.last_claim
 
 
 @dataclass(slots=True, kw_only=True)
 class Committing:
     """After all tasks of a batch have staged: decide, then commit.
 
-    looking → deciding → ending → completing → done
+    looking → finding, if it is due → deciding → ending → completing → fencing → done
+
+    There may be no batch after this one to find its orphans. They are found before the decision, which only the holder
+    of the claim can record, and aborted when nothing else is left to be done.
 
     An error before the decision is recorded means that the batch is not committed, and Spark has it undone (`Undoing`,
     which looks whether that is true). After it there is only one error left: a transaction that timed out.
@@ -232,11 +253,14 @@ class Committing:
 
     decision: Decision
     fail_on_lost: bool = True
+    sweep_due: bool = False
+    """Are orphans to be expected, since a task was tried again, or is it simply time to look for them?"""
+    _orphans: tuple[Staged, ...] = ()
 
     def start(self) -> Effect:
-        if not self.decision.staged:
-            return Done()  # Not a row: to write that again would do no harm, so it needs no decision.
-        return LookAt(self.decision.staged)
+        if self.decision.staged:
+            return LookAt(self.decision.staged)
+        return self._find()  # Not a row: to write that again would do no harm, so it needs no decision.
 
     def on_looked(self, not_open: Sequence[Staged]) -> Effect:
         if not_open:
@@ -245,7 +269,13 @@ class Committing:
                 f"its {len(self.decision.staged)} transactions are not open any more ({not_open[0].transactional_id}). "
                 f"If the tasks took longer than kafka.transaction.timeout.ms, raise it."
             )
-        return RecordDecision(self.decision)
+        return self._find()
+
+    def on_found(self, orphans: Sequence[Staged]) -> Effect:
+        """All that is open: what is ours among it, too."""
+        ours = {staged.transactional_id for staged in self.decision.staged}
+        self._orphans = tuple(each for each in orphans if each.transactional_id not in ours)
+        return self._decide()
 
     def on_superseded(self) -> Effect:
         return Failed(
@@ -262,51 +292,64 @@ class Committing:
         return RecordCompletion(self.decision)
 
     def on_completed(self) -> Effect:
-        return Done(Recorded(self.decision, True))
+        return FenceOrphans(self._orphans) if self._orphans else self.on_fenced()
+
+    def on_fenced(self) -> Effect:
+        return Done(Recorded(self.decision, True)) if self.decision.staged else Done()
+
+    def _find(self) -> Effect:
+        return FindOrphans(self.decision.claim, briefly=True) if self.sweep_due else self._decide()
+
+    def _decide(self) -> Effect:
+        return RecordDecision(self.decision) if self.decision.staged else self.on_completed()
 
 
 @dataclass(slots=True, kw_only=True)
 class Undoing:
     """After a batch has failed, perhaps within `Committing` and perhaps after its decision.
 
-    claiming → reading → decided? → ending (commit) → completing → done
-                         else     → ending (abort)  → sweeping, if the claim is still ours → done
+    claiming → reading → decided? → ending (commit) → completing → finding, if the claim is still ours → fencing → done
+                         else     → ending (abort)               → finding, if the claim is still ours → fencing → done
     """
 
     claim: Claim
     """That of the batch, which its decision would carry."""
     staged: tuple[Staged, ...]
-    _ours: bool = True
+    _held: Claim | None = None
+    """What we hold now; None if somebody else goes on with the sink."""
     _decision: Decision | None = None
 
     def start(self) -> Effect:
         return TakeClaim(expected=self.claim)
 
     def on_claimed(self, claim: Claim) -> Effect:
+        self._held = claim
         return ReadDecisions()
 
     def on_superseded(self) -> Effect:
         """Somebody else goes on with the sink. Nobody can decide for us any more, and what is not ours is theirs."""
-        self._ours = False
         return ReadDecisions()
 
     def on_read(self, read: DecisionsRead) -> Effect:
         own = read.own
         if own is not None and own.decision.claim == self.claim:
-            if own.completed:
-                return Done(own)
             self._decision = own.decision
-            return EndTransactions(own.decision.staged, commit=True)
+            return self._find() if own.completed else EndTransactions(own.decision.staged, commit=True)
         return EndTransactions(self.staged, commit=False)
 
     def on_ended(self, lost: Sequence[Staged]) -> Effect:
         if self._decision is not None:
             return Failed(lost_sentence(self._decision, lost)) if lost else RecordCompletion(self._decision)
-        return SweepOrphans() if self._ours else Done()
+        return self._find()
 
     def on_completed(self) -> Effect:
-        assert self._decision is not None
-        return Done(Recorded(self._decision, True))
+        return self._find()
 
-    def on_swept(self) -> Effect:
-        return Done()
+    def on_found(self, orphans: Sequence[Staged]) -> Effect:
+        return FenceOrphans(tuple(orphans)) if orphans else self.on_fenced()
+
+    def on_fenced(self) -> Effect:
+        return Done(None if self._decision is None else Recorded(self._decision, True))
+
+    def _find(self) -> Effect:
+        return self.on_fenced() if self._held is None else FindOrphans(self._held)

@@ -12,9 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.blocking import BlockingClient
+    from ottla.wire.messages.create_topics_request import CreatableTopic
+    from ottla.wire.messages.create_topics_response import CreatableTopicResult
     from ottla.wire.messages.metadata_response import MetadataResponse, MetadataResponsePartition
 
 _LATEST, _EARLIEST = -1, -2
@@ -41,8 +44,9 @@ class Record(NamedTuple):
 class Conveniences:
     """Of any cluster whose internal addresses are known."""
 
-    def __init__(self, internal: str) -> None:
+    def __init__(self, internal: str, *, makes_topics: bool) -> None:
         self._internal = internal
+        self._makes_topics = makes_topics
 
     def create_topic(
         self,
@@ -53,8 +57,7 @@ class Conveniences:
         config: Mapping[str, object] | None = None,
     ) -> None:
         """Returns when every partition has a leader. Raises `KafkaError`, also if the topic exists."""
-        from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-        from ottla.wire.messages.create_topics_response import CreateTopicsResponse
+        from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig
 
         wanted = CreatableTopic(
             name=name,
@@ -63,8 +66,7 @@ class Conveniences:
             configs=[CreatableTopicConfig(name=key, value=_text(value)) for key, value in (config or {}).items()],
         )
         with self._client() as client:
-            answer = client.ask_any(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), CreateTopicsResponse)
-            (made,) = answer.topics
+            made = _create(client, wanted)
             if made.error_code:
                 raise KafkaError(ErrorCode(made.error_code), made.error_message)
             client.persist(lambda: [client.leader_of(name, each) for each in range(partitions)])
@@ -86,7 +88,8 @@ class Conveniences:
         timestamp_ms: int | None = None,
     ) -> Record:
         """Acknowledged by all in sync when this returns. Text is written as UTF-8. Without `partition` the key decides,
-        as in Java's producer; without both it is partition 0."""
+        as in Java's producer; without both it is partition 0. A topic that nobody has made yet is made, unless the
+        setting `auto.create.topics.enable` is off."""
         from ottla.records.builder import BatchBuilder
         from ottla.records.partitioner import partition_of_key
         from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -99,6 +102,7 @@ class Conveniences:
         batch = bytes(builder.build())
 
         with self._client() as client:
+            self._find(client, topic, may_make=self._makes_topics)
             if partition is None:
                 partition = 0
                 if raw_key is not None:
@@ -123,6 +127,7 @@ class Conveniences:
         """All that a consumer from the beginning would get, by partition and offset; with `committed` off also what
         open and aborted transactions have written. An empty list if there is nothing."""
         with self._client() as client:
+            self._find(client, topic)
             count = client.persist(lambda: client.partition_count(topic))
             places = range(count) if partition is None else (partition,)
             return [record for place in places for record in self._records(client, topic, place, committed)]
@@ -130,6 +135,7 @@ class Conveniences:
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """The id of the node that leads."""
         with self._client() as client:
+            self._find(client, topic)
             return client.persist(lambda: client.leader_of(topic, partition))
 
     def _client(self) -> BlockingClient:
@@ -139,6 +145,22 @@ class Conveniences:
         return BlockingClient(ClientSettings(bootstrap=parse_addresses(self._internal), client_id="ottla.testing"))
 
     # Metadata and leaders.
+
+    def _find(self, client: BlockingClient, topic: str, *, may_make: bool = False) -> None:
+        """Raises `KafkaError` at once if there is no such topic. A node may not have heard of one that there is: the
+        controller has the last word, so nobody waits for what will never come."""
+        from ottla.wire.messages.create_topics_request import CreatableTopic
+
+        if client.persist(lambda: client.topics([topic])):
+            return
+        wanted = CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)
+        made = _create(client, wanted, validate_only=not may_make)
+        if made.error_code and made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise KafkaError(ErrorCode(made.error_code), made.error_message)
+        if not made.error_code and not may_make:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {topic} does not exist: create_topic makes it."
+            )
 
     def _metadata(self, client: BlockingClient, topic: str | None = None) -> MetadataResponse:
         from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -203,26 +225,28 @@ class Conveniences:
     def _records(self, client: BlockingClient, topic: str, partition: int, committed: bool) -> Iterable[Record]:
         from ottla.client.reading import fetch, seen_records
 
-        offset = client.persist(lambda: _list_offset(client, topic, partition, _EARLIEST, committed))
-        end = client.persist(lambda: _list_offset(client, topic, partition, _LATEST, committed))
+        offset = _offset(client, topic, partition, _EARLIEST, committed)
+        end = _offset(client, topic, partition, _LATEST, committed)
         while offset < end:
             read = partial(fetch, client, topic, partition, offset, bytes_max=_FETCH_BYTES, committed=committed)
             found, offset = seen_records(client.persist(read), offset)
             yield from (Record(topic, partition, *each) for each in found if each[0] < end)
 
 
-def _list_offset(client: BlockingClient, topic: str, partition: int, when: int, committed: bool) -> int:
-    from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-    from ottla.wire.messages.list_offsets_response import ListOffsetsResponse
+def _create(client: BlockingClient, topic: CreatableTopic, *, validate_only: bool = False) -> CreatableTopicResult:
+    from ottla.wire.messages.create_topics_request import CreateTopicsRequest
+    from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 
-    wanted = ListOffsetsPartition(partition_index=partition, timestamp=when)
-    request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=int(committed), topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
-    )
-    answer = client.ask(client.leader_of(topic, partition), request, ListOffsetsResponse)
-    (found,) = answer.topics[0].partitions
-    _raise_first([found.error_code])
-    return found.offset
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=validate_only)
+    (made,) = client.ask_any(request, CreateTopicsResponse).topics
+    return made
+
+
+def _offset(client: BlockingClient, topic: str, partition: int, when: int, committed: bool) -> int:
+    from ottla.admin.offsets import ask_offsets
+
+    place = TopicPartition(topic, partition)
+    return client.persist(lambda: ask_offsets(client, {place: when}, committed=committed))[place]
 
 
 def _raise_first(codes: Iterable[int]) -> None:

@@ -84,7 +84,7 @@ class Node(Conveniences):
     """One node of a test. `bootstrap` is for clients."""
 
     def __init__(self, layout: Layout, node_id: int, internal: str) -> None:
-        super().__init__(internal)
+        super().__init__(internal, makes_topics=layout.makes_topics)
         self._layout = layout
         self._child: Child | None = None
         self._ahead_ms = 0
@@ -156,7 +156,7 @@ class Cluster(Conveniences):
         self._layout = Layout(nodes, settings, security)
         places = self._layout.places
         internal = ",".join(f"{HOST}:{place.internal_port}" for place in places.values())
-        super().__init__(internal)
+        super().__init__(internal, makes_topics=self._layout.makes_topics)
         self.nodes = {node_id: Node(self._layout, node_id, internal) for node_id in places}
         self.bootstrap = ",".join(node.bootstrap for node in self.nodes.values())
         self.clock = BrokerClock(self.nodes)

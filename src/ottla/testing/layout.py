@@ -144,6 +144,11 @@ class Layout:
         """Where clients find a node: by a name, where a certificate has to name it."""
         return f"{'localhost' if self._security.has_tls else HOST}:{self.places[node_id].client_port}"
 
+    @property
+    def makes_topics(self) -> bool:
+        """Do topics come to be when they are first used?"""
+        return self._settings.get("auto.create.topics.enable", "true").strip().lower() == "true"
+
     def client_config(self, user: str | None, mechanism: str) -> dict[str, str]:
         return self._security.client_config(user, mechanism, self._certificates)
 

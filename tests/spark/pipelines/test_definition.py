@@ -80,6 +80,20 @@ def test_options_of_a_topic() -> None:
     assert sink.options == {"kafka.security.protocol": "SSL"}
 
 
+@pytest.mark.parametrize(
+    ("options", "exact"),
+    [
+        ({}, True),
+        ({"deliveryGuarantee": "EXACTLY_ONCE"}, True),
+        ({"deliveryguarantee": "at-least-once"}, False),
+        ({"sinkid": "mine"}, False),
+    ],
+)
+def test_a_run_is_numbered_where_its_sink_can_tell_it_again(options: dict[str, str], exact: bool) -> None:
+    """Options are spelled as Spark's users spell them."""
+    assert to_topic("127.0.0.1:9092", "orders", **options)._is_exact() is exact
+
+
 def test_one_runner_at_a_time(tmp_path: Path) -> None:
     home = Home(tmp_path / "orders")
     assert home.runner() is None

@@ -40,6 +40,17 @@ def produce(node: NodeProcess, topic: str, values: range) -> None:
     assert producer.flush(60) == 0
 
 
+def abort(node: NodeProcess, topic: str, values: range) -> None:
+    """Produces them in a transaction that is not committed."""
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": f"aborting-{topic}"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, str(value))
+    assert producer.flush(60) == 0
+    producer.abort_transaction(60)
+
+
 def consumed(node: NodeProcess, topic: str, count: int, reader: str = "reader") -> list[bytes]:
     consumer = Consumer(
         {"bootstrap.servers": node.bootstrap, "group.id": f"{reader}-of-{topic}", "auto.offset.reset": "earliest"}
@@ -71,6 +82,7 @@ def test_a_topic_becomes_a_table_and_a_topic_again(
     table = tmp_path / "lake" / "orders"
     pipeline = topic_to_table(bootstrap=node.bootstrap, topic=topic, location=table, format=format, by="day", name=None)
     produce(node, topic, range(100))
+    abort(node, topic, range(1000, 1010))
     status = run_once(pipeline, tmp_path)
     assert (status.state, status.rows, status.lag_in_all) == (State.FINISHED, 100, 0)
     produce(node, topic, range(100, 130))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from ottla.broker.config_changes import check_whole
 from ottla.broker.context import Context
 from ottla.broker.forwarding import forward
@@ -10,7 +12,7 @@ from ottla.wire.messages.alter_configs_request import AlterConfigsRequest, Alter
 from ottla.wire.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
 
 
-async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse | Awaitable[AlterConfigsResponse]:
     response = AlterConfigsResponse()
     sound: list[AlterConfigsResource] = []
     for resource in request.resources:
@@ -28,8 +30,16 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
             )
         else:
             sound.append(resource)
-    if sound:
-        decided = await forward(context, AlterConfigsRequest(resources=sound, validate_only=request.validate_only))
-        assert isinstance(decided, AlterConfigsResponse)
-        response.responses += decided.responses
+    if not sound:
+        return response
+    return _decide(context, AlterConfigsRequest(resources=sound, validate_only=request.validate_only), response)
+
+
+async def _decide(
+    context: Context, request: AlterConfigsRequest, response: AlterConfigsResponse
+) -> AlterConfigsResponse:
+    """`response`, which tells of what was refused here, with the controller's answers to the rest."""
+    decided = await forward(context, request)
+    assert isinstance(decided, AlterConfigsResponse)
+    response.responses += decided.responses
     return response

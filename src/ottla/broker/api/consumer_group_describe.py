@@ -5,6 +5,7 @@ A group is described once, however often it is named: it may have very many memb
 
 from __future__ import annotations
 
+from ottla.broker.answer_budget import AnswerBudget
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
 from ottla.broker.authorized_operations import on_group
 from ottla.broker.context import Context
@@ -12,11 +13,16 @@ from ottla.coordinator.group_shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Operation
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
+from ottla.wire.messages.consumer_group_describe_response import (
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+)
 
 
 def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    groups = [_described(context, group_id) for group_id in dict.fromkeys(request.group_ids)]
+    budget = AnswerBudget()
+    groups = [_described(context, group_id, budget) for group_id in dict.fromkeys(request.group_ids)]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
@@ -24,7 +30,7 @@ def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerG
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _described(context: Context, group_id: str) -> DescribedGroup:
+def _described(context: Context, group_id: str, budget: AnswerBudget) -> DescribedGroup:
     services = context.services
 
     def describe(shard: GroupShard, now_ms: int) -> DescribedGroup:
@@ -37,7 +43,9 @@ def _described(context: Context, group_id: str) -> DescribedGroup:
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        budget.check()
         described = services.groups.read(group_id, describe)
+        budget.spend(sum(map(_elements, described.members)))
         if not all(context.may_topic(Operation.DESCRIBE, topic) for topic in _topics(described)):
             raise KafkaError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -46,6 +54,11 @@ def _described(context: Context, group_id: str) -> DescribedGroup:
         return described
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+
+
+def _elements(member: Member) -> int:
+    assigned = (member.assignment, member.target_assignment)
+    return 1 + sum(len(topic.partitions) for each in assigned for topic in each.topic_partitions)
 
 
 def _topics(group: DescribedGroup) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise
 from ottla.errors import ErrorCode
@@ -10,7 +12,7 @@ from ottla.wire.messages.delete_groups_request import DeleteGroupsRequest
 from ottla.wire.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 
 
-async def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+def handle(context: Context, request: DeleteGroupsRequest) -> Awaitable[DeleteGroupsResponse]:
     by_partition: dict[int, list[str]] = {}
     refused: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(request.groups_names):
@@ -19,7 +21,12 @@ async def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroups
             continue
         by_partition.setdefault(context.services.groups.partition_for(group_id), []).append(group_id)
     # Each shard writes its own, all at once; then they are waited for.
-    written = [_delete(context, group_ids) for group_ids in by_partition.values()]
+    return _gather([_delete(context, group_ids) for group_ids in by_partition.values()], refused)
+
+
+async def _gather(
+    written: list[Promise[list[DeletableGroupResult]]], refused: list[DeletableGroupResult]
+) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=[result for promise in written for result in await promise] + refused)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorisation import Asker
+from ottla.broker.authorisation import Asker, asker_of
+from ottla.broker.client_quotas import waive
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, S
 from ottla.broker.follower_sessions import FollowerSession
 from ottla.broker.hosted import HostedPartition
@@ -48,13 +49,11 @@ def start(
         connection.steady_fetch = None
     request = read_request(body, version, ELEMENTS_MAX)
     kind = _FollowerFetch if request.replica_id >= 0 else _ConsumerFetch
-    authorizer = services.authorizer
-    asker = None if authorizer is None else Asker(authorizer, connection, services.audit, FETCH)
+    asker = asker_of(services, connection, FETCH)
     quotas = services.quotas
     toll = None if quotas is None else quotas.current
-    if toll is not None and request.replica_id >= 0:
-        toll.waive()
-        toll = None
+    if request.replica_id >= 0:
+        toll = None  # What followers fetch has a limit of its own (`Services.leader_throttle`).
     fetch = kind(services, request, version, correlation_id, connection.listener, asker, toll)
     try:
         reply = fetch.start()
@@ -344,8 +343,10 @@ class _FollowerFetch(_Fetch):
 
     def start(self) -> Reply:
         services = self._services
-        session, wanted = self._open(FollowerSession)
         self._reader = FollowerReader(services, self._request, self._version, self._asker)
+        if not self._reader.is_forbidden:
+            waive(services)
+        session, wanted = self._open(FollowerSession)
         if session is None:
             # For as long as this request takes.
             session = FollowerSession(

@@ -5,6 +5,8 @@ Loggers are this process's own, so their levels are set here on either listener.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from ottla.broker.admin_rights import check_configs
 from ottla.broker.api import on_controller
 from ottla.broker.config_changes import check_incremental
@@ -22,7 +24,9 @@ from ottla.wire.messages.incremental_alter_configs_response import (
 )
 
 
-async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+def handle(
+    context: Context, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse | Awaitable[IncrementalAlterConfigsResponse]:
     response = IncrementalAlterConfigsResponse()
     sound: list[AlterConfigsResource] = []
     for resource in request.resources:
@@ -49,16 +53,22 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
         response.responses.append(answer)
-    if sound:
-        rest = IncrementalAlterConfigsRequest(resources=sound, validate_only=request.validate_only)
-        decided = await _decide(context, rest)
-        assert isinstance(decided, IncrementalAlterConfigsResponse)
-        response.responses += decided.responses
+    if not sound:
+        return response
+    rest = IncrementalAlterConfigsRequest(resources=sound, validate_only=request.validate_only)
+    return _decide(context, rest, response)
+
+
+async def _decide(
+    context: Context, request: IncrementalAlterConfigsRequest, response: IncrementalAlterConfigsResponse
+) -> IncrementalAlterConfigsResponse:
+    """`response`, which tells of what was decided here, with the controller's answers to the rest."""
+    decided: Message
+    if context.on_controller:
+        made = on_controller.handle(context, request)
+        decided = made if isinstance(made, Message) else await made
+    else:
+        decided = await forward(context, request)
+    assert isinstance(decided, IncrementalAlterConfigsResponse)
+    response.responses += decided.responses
     return response
-
-
-async def _decide(context: Context, request: IncrementalAlterConfigsRequest) -> Message:
-    if not context.on_controller:
-        return await forward(context, request)
-    decided = on_controller.handle(context, request)
-    return decided if isinstance(decided, Message) else await decided

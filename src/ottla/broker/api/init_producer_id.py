@@ -6,6 +6,7 @@ The first comes from a block that the controller gave this node, the second from
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from ottla.broker.context import Context
 from ottla.coordinator.transaction.shard import Expected, Identity
@@ -14,6 +15,9 @@ from ottla.metadata.acls import Operation, ResourceType
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
 
 _KNOWS_FENCED_FROM = 4
 """The version from which clients know PRODUCER_FENCED."""
@@ -67,6 +71,8 @@ def _identify(
         if producer_id is None:
             return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    if not _has_room_for(services, transactional_id):
+        return _refused(ErrorCode.POLICY_VIOLATION)
     expected = None
     if request.producer_id != NO_PRODUCER_ID:
         expected = Expected(request.producer_id, request.producer_epoch)
@@ -88,6 +94,15 @@ def _identify(
             keep_prepared=request.keep_prepared_txn,
         ),
     ).then(answer, lambda error: _refused(error.code))
+
+
+def _has_room_for(services: Services, transactional_id: str) -> bool:
+    """Whoever may name transactional ids could name any number of them (`ottla.transactional.ids.max`)."""
+    served = services.transactions.find(transactional_id)
+    if served is None or transactional_id in served.shard.transactions:
+        return True  # It is another's, or here already.
+    count = sum(len(shard.transactions) for shard in services.transactions.shards())
+    return count < services.config.get_int("ottla.transactional.ids.max")
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

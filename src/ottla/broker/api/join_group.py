@@ -60,7 +60,7 @@ def _join(
         api_version=context.api_version,
         unique="" if request.member_id else str(uuid.UUID(int=context.services.random.getrandbits(128), version=4)),
         token=token,
-        may_describe=partial(context.may_topic, Operation.DESCRIBE),
+        may_describe=partial(context.silently.may_topic, Operation.DESCRIBE),
     )
     return by_kind.join(shard, request, joiner, now_ms)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 
+from ottla.broker.answer_budget import AnswerBudget
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise, kept
 from ottla.coordinator.outcome import Outcome
@@ -38,7 +39,8 @@ _RETRIED_ELSEWHERE = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    promises = [_fetch(context, group, request.require_stable) for group in _groups(context, request)]
+    budget = AnswerBudget()
+    promises = [_fetch(context, group, request.require_stable, budget) for group in _groups(context, request)]
     if all(promise.done for promise in promises):
         return _respond(context, [promise.result() for promise in promises])
     if len(promises) == 1:
@@ -80,11 +82,20 @@ def _once(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestG
 
 
 def _fetch(
-    context: Context, request: OffsetFetchRequestGroup, require_stable: bool
+    context: Context, request: OffsetFetchRequestGroup, require_stable: bool, budget: AnswerBudget
 ) -> Promise[OffsetFetchResponseGroup]:
     """Never broken."""
     if not context.may_group(Operation.DESCRIBE, request.group_id):
         return kept(_refuse(context, request, KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    try:
+        budget.check()
+    except KafkaError as error:
+        return kept(_refuse(context, request, error))
+
+    def counted(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+        budget.spend(sum(len(topic.partitions) for topic in response.topics))
+        return response
+
     groups = context.services.groups
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     unknown = _take_unknown(context, request) if by_id else []
@@ -93,12 +104,15 @@ def _fetch(
         # Of the newest state, so that the answer waits until what it tells is committed.
         promise: Promise[OffsetFetchResponseGroup] = groups.write(
             request.group_id,
-            lambda shard, _: Outcome(shard.offsets.fetch(request, require_stable=True)),
+            lambda shard, _: Outcome(counted(shard.offsets.fetch(request, require_stable=True))),
         )
     else:
         try:
             promise = kept(
-                groups.read(request.group_id, lambda shard, _: shard.offsets.fetch(request, require_stable=False))
+                groups.read(
+                    request.group_id,
+                    lambda shard, _: counted(shard.offsets.fetch(request, require_stable=False)),
+                )
             )
         except KafkaError as error:
             return kept(_refuse(context, request, error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorisation import Asker
+from ottla.broker.authorisation import Asker, asker_of
 from ottla.broker.hosted import HostedPartition, HostedTopic
 from ottla.broker.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX, ELEMENTS_MAX
 from ottla.broker.purgatory import DelayedProduce, Unsafe
@@ -201,8 +201,7 @@ def start(
     replicas = services.replicas
     hosts: Mapping[str | Uuid, HostedTopic] = replicas.by_id if version >= 13 else replicas.by_name  # type: ignore[assignment]
     request = read_request(buffer, view, version, position, end, ELEMENTS_MAX)
-    authorizer = services.authorizer
-    asker = None if authorizer is None else Asker(authorizer, connection, services.audit, PRODUCE)
+    asker = asker_of(services, connection, PRODUCE)
     if request.transactional_id is not None:
         connection.opening_size = 0
         may_write_internal = _is_admin_client(view, version, position)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
 from ottla.broker import transaction_markers
+from ottla.broker.client_quotas import waive
 from ottla.broker.context import Context
 from ottla.broker.transaction_markers import Codes, Marker
 from ottla.errors import ErrorCode
@@ -16,17 +20,29 @@ from ottla.wire.messages.write_txn_markers_response import (
     WriteTxnMarkersResponse,
 )
 
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
 
-async def handle(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    if not context.silently.may_cluster(Operation.ALTER) and not context.may_cluster(Operation.CLUSTER_ACTION):
-        named = [(_marker(each), _partitions(each)) for each in request.markers]
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _respond(named, [dict.fromkeys(partitions, code) for _, partitions in named])
+
+Markers = list[tuple[Marker, list[TopicPartition]]]
+
+
+def handle(
+    context: Context, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
     markers = [(_marker(each), _partitions(each)) for each in request.markers]
-    return _respond(markers, await transaction_markers.write(context.services, markers))
+    if not context.silently.may_cluster(Operation.ALTER) and not context.may_cluster(Operation.CLUSTER_ACTION):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return _respond(markers, [dict.fromkeys(partitions, code) for _, partitions in markers])
+    waive(context.services)
+    return _write(context.services, markers)
 
 
-def _respond(markers: list[tuple[Marker, list[TopicPartition]]], results: list[Codes]) -> WriteTxnMarkersResponse:
+async def _write(services: Services, markers: Markers) -> WriteTxnMarkersResponse:
+    return _respond(markers, await transaction_markers.write(services, markers))
+
+
+def _respond(markers: Markers, results: list[Codes]) -> WriteTxnMarkersResponse:
     # As in Kafka, what concerns one producer is told together.
     by_producer: dict[int, Codes] = {}
     for (marker, _), codes in zip(markers, results, strict=True):

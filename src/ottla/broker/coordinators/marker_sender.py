@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker import transaction_markers
-from ottla.broker.lines import Line, Lines
+from ottla.broker.node_lines import Line, Lines
 from ottla.broker.transaction_markers import Marker
 from ottla.client.peer import Peers
 from ottla.coordinator.outcome import Effect

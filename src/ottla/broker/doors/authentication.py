@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 SASL_HANDSHAKE = 17
 SASL_AUTHENTICATE = 36
 FRAME_BYTES_MIN = 8
+FAREWELL_MS = 50
+"""Between a refusal and the end of its connection: some clients (kafka-python) throw away what they were told if the
+end comes right behind it, and tell their users that the connection was lost."""
 
 _LENGTH = Struct(">i").pack
 
@@ -171,6 +174,7 @@ class Authentication:
         self._connection.set_gate(self)
         response = self._shake_hands(mechanism, version)
         if response.error_code:
+            self._tell_failure(f"SASL mechanism {mechanism!r} is not enabled here")
             self._services.timers.after(self._delay_ms, self._connection.close)
         return response
 
@@ -192,20 +196,24 @@ class Authentication:
     def _on_deadline(self) -> None:
         self._connection.close("took too long to authenticate")
 
-    def _fail(self, reason: str, reply: bytes | None) -> Reply:
-        """Say it late, and hang up: whoever guesses passwords should not guess fast."""
+    def _tell_failure(self, reason: str) -> None:
         connection = self._connection
         if self._services.connections.lines.may_tell():
             told = (*connection.peer, connection.listener, reason)
             _log.warning("authentication of %s:%d on listener %s failed: %s", *told)
         self._services.audit.login_failed(connection.peer[0], connection.listener, reason)
+
+    def _fail(self, reason: str, reply: bytes | None) -> Reply:
+        """Say it late, and hang up: whoever guesses passwords should not guess fast."""
+        connection = self._connection
+        self._tell_failure(reason)
         self.close()
         connection.hold()
         deferred = Deferred()
 
         def hang_up() -> None:
             deferred.resolve(reply)
-            connection.close()
+            self._services.timers.after(FAREWELL_MS, connection.close)
 
         self._services.timers.after(self._delay_ms, hang_up)
         return deferred

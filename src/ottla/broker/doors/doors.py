@@ -132,9 +132,19 @@ class Doors:
 
             assert isinstance(handler, ClientConnection)
             if certificate is not None:
-                _name_by_certificate(handler, certificate, mapping)
+                self._name_by_certificate(handler, certificate, mapping)
 
         return TlsNetwork(self._runtime.network, tls, on_peer)
+
+    def _name_by_certificate(self, connection: ClientConnection, certificate: bytes, mapping: MapName) -> None:
+        from ottla.security.certificates import distinguished_name
+
+        try:
+            connection.principal = f"{USER}:{mapping(distinguished_name(certificate))}"
+        except AuthenticationFailed as error:
+            reason = f"authentication by certificate failed: {error}"
+            self._services.audit.login_failed(connection.peer[0], connection.listener, reason)
+            connection.close(reason)
 
     def asks_for_name(self, listener: str) -> bool:
         return listener in self._offered
@@ -230,12 +240,3 @@ def _mapping(config: NodeConfig, listener: str) -> MapName:
         return parse_mapping_rules(str(rules or "DEFAULT"))
     except BadMappingRules as error:
         raise StartupError(f"{error}.") from None
-
-
-def _name_by_certificate(connection: ClientConnection, certificate: bytes, mapping: MapName) -> None:
-    from ottla.security.certificates import distinguished_name
-
-    try:
-        connection.principal = f"{USER}:{mapping(distinguished_name(certificate))}"
-    except AuthenticationFailed as error:
-        connection.close(f"authentication by certificate failed: {error}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.client.tokens import is_safe, safe_opener
 from ottla.config.node import NodeConfig
 from ottla.errors import KafkaError, StartupError
 from ottla.security.oauth import Keys, read_keys
@@ -36,8 +37,9 @@ class Jwks:
                 f"Listener {listener} offers OAUTHBEARER, but nothing says whose tokens count: set {URL_KEY} to a file "
                 f"or a server with the keys."
             )
-        if not url.startswith(("file:", "https:", "http:")):
-            raise StartupError(f"{URL_KEY} is neither a file: nor an https: URL: {url}")
+        if not is_safe(url):
+            # Whoever is on the way could put his own keys there, and let anybody in.
+            raise StartupError(f"{URL_KEY} is neither a file: nor an https: URL, and no others are believed: {url}")
         self._url = url
         self._services = services
         connect_ms, read_ms = config["sasl.login.connect.timeout.ms"], config["sasl.login.read.timeout.ms"]
@@ -85,9 +87,7 @@ class Jwks:
 
         if self._url.startswith("file:"):
             return read_keys(self._services.disk.read_file(unquote(urlsplit(self._url).path)))
-        from urllib.request import urlopen
-
-        with urlopen(self._url, timeout=self._timeout_s) as answer:
+        with safe_opener().open(self._url, timeout=self._timeout_s) as answer:
             document: bytes = answer.read(DOCUMENT_BYTES_MAX + 1)
         if len(document) > DOCUMENT_BYTES_MAX:
             raise ValueError(f"the document has more than {DOCUMENT_BYTES_MAX} bytes")

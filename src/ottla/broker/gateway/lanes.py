@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.gateway.speaking import introduction
-from ottla.broker.lines import address_of
+from ottla.broker.node_lines import address_of
 from ottla.client.network_peer import NetworkPeers
 from ottla.client.peer import Peer, PeerLost
 from ottla.errors import ErrorCode

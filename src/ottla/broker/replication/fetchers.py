@@ -13,7 +13,7 @@ from typing import Protocol
 from zlib import crc32
 
 from ottla.broker.hosted import HostedPartition
-from ottla.broker.lines import NodeServices
+from ottla.broker.node_lines import NodeServices
 from ottla.broker.replication.copying import Copier, Followed, Replicas
 from ottla.broker.replication.pipeline import FetchSettings, Pipeline, Surroundings
 from ottla.broker.replication.throttle import ReplicationThrottle, is_throttled

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from ottla.cli import complete
 from ottla.cli.formats import Record, json_bytes, parse_format, record_json, unescape
-from ottla.cli.librdkafka import librdkafka_config, sentence
+from ottla.cli.librdkafka import Troubles, librdkafka_config, sentence
 from ottla.cli.schemas import RegistryUrl, asking_registry, registry_of
 from ottla.cli.serialization import Decoder, Undecodable
 from ottla.cli.session import Session, command, single
@@ -114,15 +115,14 @@ class Reading:
     def __init__(self, session: Session, config: dict[str, Any], group: str | None) -> None:
         from confluent_kafka import Consumer, KafkaException
 
-        self._bootstrap = session.bootstrap
+        self._troubles = Troubles(session.bootstrap)
         self._group = group
-        self._failure: Any = None
         self._topics: list[str] = []
         self._open: set[TopicPartition] = set()
         self._has_assignment = False
         self._positions: dict[TopicPartition, int] = {}
         try:
-            self._consumer = Consumer({**config, "error_cb": self._on_error})
+            self._consumer = Consumer({**config, "error_cb": self._troubles.on_error})
         except KafkaException as error:
             raise StartupError(f"The consumer cannot be made: {sentence(error.args[0])}") from None
 
@@ -154,7 +154,7 @@ class Reading:
             message = self._consumer.poll(0)
             if message is None:
                 sys.stdout.buffer.flush()  # Whoever watches sees what is there before we wait.
-                self._check()
+                self._troubles.check()
                 message = self._consumer.poll(_POLL_S)
                 if message is None:
                     continue
@@ -199,25 +199,6 @@ class Reading:
             self._positions = {}
         finally:
             self._consumer.close()
-
-    def _on_error(self, error: Any) -> None:
-        from confluent_kafka import KafkaError
-
-        final = (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._RESOLVE)
-        if error.fatal() or error.code() in final:
-            self._failure = self._failure or error
-
-    def _check(self) -> None:
-        from confluent_kafka import KafkaError
-
-        if self._failure is None:
-            return
-        if self._failure.code() == KafkaError._ALL_BROKERS_DOWN:
-            raise StartupError(
-                f"The cluster at {self._bootstrap} does not answer. Start one with `ottla up`, or name another with "
-                "--bootstrap or --profile."
-            )
-        raise StartupError(sentence(self._failure))
 
 
 def _starts(session: Session, topics: list[str], only: list[int] | None, where: str) -> dict[TopicPartition, int]:
@@ -290,8 +271,9 @@ def _printer(
     session: Session, format_: str | None, key_separator: str | None, url: str | None
 ) -> tuple[Callable[[Record], bytes], Callable[[bytes], bytes]]:
     """What prints a record, and what a key or a value is in it, which raises `Undecodable`."""
-    if format_ is not None:
-        return parse_format(format_), bytes
+    write = None if format_ is None else parse_format(format_)
+    if write is not None and url is None:
+        return write, bytes
     decoder = Decoder(registry_of(session, url))
     separator = None if key_separator is None else unescape(key_separator)
 
@@ -306,16 +288,21 @@ def _printer(
         return json_bytes(value)
 
     def line(record: Record) -> bytes:
+        if write is not None:
+            key = None if record.key is None else as_bytes(record.key)
+            value = None if record.value is None else as_bytes(record.value)
+            return write(replace(record, key=key, value=value))
         if session.out.as_json:
-            return json_bytes(record_json(record, decoded(record.key), decoded(record.value)))
-        key = b"" if separator is None else as_bytes(record.key) + separator
-        return key + as_bytes(record.value)
+            return json_bytes(record_json(record, decoded(record.key), decoded(record.value))) + b"\n"
+        shown_key = b"" if separator is None else as_bytes(record.key) + separator
+        return shown_key + as_bytes(record.value) + b"\n"
 
     def printed(record: Record) -> bytes:
         try:
-            return line(record) + b"\n"
+            return line(record)
         except Undecodable as error:
-            raise StartupError(f"{error} Print bytes with `-f '%s\\n'`.") from None
+            way_out = "Print bytes with `-f '%s\\n'`" if write is None else "Leave --schema-registry out to print bytes"
+            raise StartupError(f"{error} {way_out}.") from None
 
     return printed, as_bytes
 

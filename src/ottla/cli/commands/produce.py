@@ -17,7 +17,7 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 import typer
 
 from ottla.cli import complete
-from ottla.cli.librdkafka import librdkafka_config, sentence
+from ottla.cli.librdkafka import Troubles, librdkafka_config, sentence
 from ottla.cli.output import plural
 from ottla.cli.schemas import RegistryUrl, find_schema, registry_of, split_message
 from ottla.cli.session import Session, command, single
@@ -143,12 +143,11 @@ class Sender:
 
         self._topic = topic
         self._choose = choose
-        self._failure: Any = None
-        self._bootstrap = session.bootstrap
+        self._troubles = Troubles(session.bootstrap)
         self.delivered: Counter[int] = Counter()
         self.sent_bytes = 0
         try:
-            self._producer = Producer({**config, "error_cb": self._on_error})
+            self._producer = Producer({**config, "error_cb": self._troubles.on_error})
         except KafkaException as error:
             raise StartupError(f"The producer cannot be made: {sentence(error.args[0])}") from None
 
@@ -188,29 +187,14 @@ class Sender:
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
-            self._failure = self._failure or error
+            self._troubles.on_refusal(error)
         else:
             self.delivered[message.partition()] += 1
 
-    def _on_error(self, error: Any) -> None:
-        from confluent_kafka import KafkaError
-
-        final = (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._RESOLVE)
-        if error.fatal() or error.code() in final:
-            self._failure = self._failure or error
-
     def _check(self) -> None:
-        from confluent_kafka import KafkaError
-
-        if self._failure is None:
-            return
-        self._producer.purge()
-        if self._failure.code() == KafkaError._ALL_BROKERS_DOWN:
-            raise StartupError(
-                f"The cluster at {self._bootstrap} does not answer. Start one with `ottla up`, or name another with "
-                "--bootstrap or --profile."
-            )
-        raise StartupError(f"A record was not taken: {sentence(self._failure)}")
+        if self._troubles.is_final:
+            self._producer.purge()
+            self._troubles.check("A record was not taken: ")
 
 
 def _chooser(session: Session, topic: str, partition: int, name: str) -> Choose | None:

@@ -8,7 +8,7 @@ import typer
 
 from ottla.cli.schemas import DEFAULT_URL, RegistryUrl, asking_registry, read_schema, registry_of
 from ottla.cli.session import Session, command, confirm, group
-from ottla.spark.registry import RegistryClient
+from ottla.client.registry import RegistryClient
 
 app = group("Schemas of a registry.")
 

@@ -26,6 +26,10 @@ ROWS = (
       "Groups that a node may coordinate; one more is refused (POLICY_VIOLATION) until others are deleted or expire "
       "(`offsets.retention.minutes`).",
       rule=Range(1), internal=True),
+    K("ottla.transactional.ids.max", Type.INT, "200000",
+      "Transactional ids that a node may coordinate; one more is refused (POLICY_VIOLATION) until others expire "
+      "(`transactional.id.expiration.ms`).",
+      rule=Range(1), internal=True),
     K("ottla.fetch.session.partitions.max", Type.INT, "200000",
       "Partitions that all fetch sessions remember together; a client that does not fit in goes on without a session.",
       rule=Range(0), internal=True),

@@ -24,6 +24,7 @@ def register(console: Console, app: FastAPI) -> None:
         if part not in ("key", "value"):
             return _refused("There are the key and the value.")
         try:
+            console.check_may_read()
             record = await console.workers.ask(lambda client: read_one(client, name, partition, offset))
         except KafkaError as error:
             return _refused(sentence(error))
@@ -35,6 +36,7 @@ def register(console: Console, app: FastAPI) -> None:
     @app.get("/topics/{name}/records.jsonl")
     async def lines(request: Request, name: str) -> Response:
         try:
+            console.check_may_read()
             wanted = Query.parse(query_of(request))
             decoder = console.decoder(wanted.decode)
 

@@ -239,4 +239,4 @@ def filter_form(query: Mapping[str, str], label: str) -> Markup:
 
 def read_only_notice(console: Console) -> None:
     if not console.may_change:
-        notice("This console shows and changes nothing: other machines can open it, and it asks nobody who they are.")
+        notice("This console changes nothing: other machines can open it, and it asks nobody who they are.")

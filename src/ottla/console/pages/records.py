@@ -38,6 +38,7 @@ def register(console: Console) -> None:
             partitions = [each.partition for each in look.topics[name].partitions]
             show(_form(query, partitions))
             try:
+                console.check_may_read()
                 wanted = Query.parse(query)
                 if wanted.partition is not None and wanted.partition not in partitions:
                     raise BadQuery(f"The topic has no partition {wanted.partition}.")

@@ -19,9 +19,7 @@ from ottla.gateway.registry.stored import Entry, Reference, StoredSchema
 from ottla.gateway.registry.subjects import DEFAULT_CONTEXT, context_of, is_context, prefix_of
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.kinds import KINDS, Earlier, Level, SchemaText, SchemaType, judge
-
-REFERENCES_MAX = 1000
-"""Schemas that one may refer to, directly and by way of others."""
+from ottla.schemas.references import Place, Referred, texts_of
 
 LATEST = -1
 
@@ -54,24 +52,19 @@ class SchemaRequest:
 
 def with_references(state: RegistryState, subject: str, text: str, references: Sequence[Reference]) -> SchemaText:
     """The text, and the texts that it refers to, each after those that it needs. Raises `InvalidSchema`."""
-    texts: dict[tuple[str, int], str] = {}
 
-    def visit(parent: str, wanted: Sequence[Reference]) -> None:
-        for reference in wanted:
-            name = _qualified(parent, reference.subject)
-            version = reference.version
-            found = state.latest(name) if version == LATEST else state.version(name, version, deleted=True)
-            if found is None:
-                raise InvalidSchema(f'There is no schema of subject "{name}" and version {version} to refer to.')
-            if (name, found.version) in texts:
-                continue
-            if len(texts) >= REFERENCES_MAX:
-                raise InvalidSchema(f"The schema refers to more than {REFERENCES_MAX} others.")
-            visit(name, found.references)
-            texts[name, found.version] = found.text
+    def find(place: Place) -> Referred:
+        name, version = place
+        found = state.latest(name) if version == LATEST else state.version(name, version, deleted=True)
+        if found is None:
+            raise InvalidSchema(f'There is no schema of subject "{name}" and version {version} to refer to.')
+        return Referred((name, found.version), found.text, _places(name, found.references))
 
-    visit(subject, references)
-    return SchemaText(text=text, references=tuple(texts.values()))
+    return SchemaText(text=text, references=texts_of(_places(subject, references), find))
+
+
+def _places(parent: str, references: Sequence[Reference]) -> tuple[Place, ...]:
+    return tuple((_qualified(parent, each.subject), each.version) for each in references)
 
 
 def canonical(state: RegistryState, subject: str, request: SchemaRequest, *, normalize: bool) -> SchemaText:

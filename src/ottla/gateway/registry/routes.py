@@ -22,6 +22,7 @@ from ottla.gateway.registry.state import RegistryState
 from ottla.gateway.registry.stored import Reference, opaque
 from ottla.gateway.registry.subjects import CONTEXT_WILDCARD, check, context_of, normalize
 from ottla.schemas.kinds import SchemaType
+from ottla.schemas.references import REFERENCES_MAX
 
 INT_MAX = (1 << 31) - 1
 LEVELS_MAX = 50
@@ -144,8 +145,8 @@ def read_schema_request(value: Mapping[str, Any]) -> SchemaRequest:
 
 
 def _references(value: object) -> tuple[Reference, ...]:
-    if not isinstance(value, list) or len(value) > operations.REFERENCES_MAX:
-        raise refusals.unreadable(f"references is no list of at most {operations.REFERENCES_MAX}.")
+    if not isinstance(value, list) or len(value) > REFERENCES_MAX:
+        raise refusals.unreadable(f"references is no list of at most {REFERENCES_MAX}.")
     found = []
     for each in value:
         match each:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.admin.offsets import EARLIEST, LATEST, ask_offsets
 from ottla.client.blocking import BlockingClient, CoordinatorKind
 from ottla.client.peer import PeerLost
 from ottla.client.reading import seen_records
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.gateway.registry.stored import Entry
-from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Uuid
+from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, Uuid
 from ottla.records.builder import BatchBuilder
 from ottla.wire.messages.fetch_response import PartitionData
 
@@ -27,7 +28,6 @@ REPLICAS_MAX = 3
 FETCH_BYTES = 8 * 1024 * 1024
 TRANSACTION_TIMEOUT_MS = 60_000
 PRODUCE_TIMEOUT_MS = 30_000
-_LATEST, _EARLIEST = -1, -2
 _READ_COMMITTED = 1
 _FENCED = frozenset(
     {
@@ -117,10 +117,10 @@ class SchemaReader:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"The topic {self._topic} has just been made.")
 
     def earliest_offset(self) -> int:
-        return self._client.persist(lambda: list_offset(self._client, self._topic, _EARLIEST))
+        return _offset(self._client, self._topic, EARLIEST)
 
     def end_offset(self) -> int:
-        return self._client.persist(lambda: list_offset(self._client, self._topic, _LATEST))
+        return _offset(self._client, self._topic, LATEST)
 
     def read(self, offset: int, max_wait_ms: int) -> Portion:
         """What is committed from `offset` on, waited for so long; perhaps nothing. One try."""
@@ -157,21 +157,9 @@ def committed_records(data: PartitionData, offset: int) -> tuple[list[LogRecord]
     return [LogRecord(each.offset, each.timestamp, each.key, each.value) for each in records], next_offset
 
 
-def list_offset(client: BlockingClient, topic: str, when: int) -> int:
-    from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-    from ottla.wire.messages.list_offsets_response import ListOffsetsResponse
-
-    wanted = ListOffsetsPartition(partition_index=PARTITION, timestamp=when)
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=_READ_COMMITTED,
-        topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
-    )
-    answer = client.ask(client.leader_of(topic, PARTITION), request, ListOffsetsResponse)
-    (found,) = answer.topics[0].partitions
-    if found.error_code:
-        raise KafkaError(ErrorCode(found.error_code))
-    return found.offset
+def _offset(client: BlockingClient, topic: str, when: int) -> int:
+    place = TopicPartition(topic, PARTITION)
+    return client.persist(lambda: ask_offsets(client, {place: when}, committed=True))[place]
 
 
 class SchemaWriter:
@@ -198,7 +186,7 @@ class SchemaWriter:
 
     def end_offset(self) -> int:
         """Whoever has read so far knows everything that was committed when this was asked."""
-        return self._client.persist(lambda: list_offset(self._client, self._topic, _LATEST))
+        return _offset(self._client, self._topic, LATEST)
 
     def take_over(self) -> None:
         """Become the writer: whatever the one before us left open is taken back first."""

@@ -1,7 +1,7 @@
 """Requests about records: a path and a query to what is asked of the cluster, and back.
 
-Everything that waits does so in a thread with a `Lane` of its own, of which there are `LANES_MAX`; tails have theirs
-(`tail`). A request that nobody waits for any more is ended all the same, since its lane is in use until then.
+Everything that waits does so in a thread with a `Lane` of its own, of which there are `LANES_MAX` (`gateway/pool`);
+tails have theirs (`tail`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
+from ottla.admin.offsets import EARLIEST, LATEST
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.gateway.http import Query, Refusal, not_found
+from ottla.gateway.pool import ClientPool
 from ottla.gateway.rest import openapi
-from ottla.gateway.rest.cluster import EARLIEST, LATEST, Lane, Place
+from ottla.gateway.rest.cluster import Lane, Place
 from ottla.gateway.rest.paths import match
 from ottla.gateway.rest.records import (
     NewRecord,
@@ -72,10 +74,8 @@ class RestApi:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._offload = SystemOffload(LANES_MAX)
+        self._lanes = ClientPool(lambda: Lane(settings), LANES_MAX, answers=(KafkaError, Refusal))
         self._tail_offload = SystemOffload(TAILS_MAX)
-        self._idle: list[Lane] = []
-        self._free = asyncio.Semaphore(LANES_MAX)
         self._patient = asyncio.Semaphore(PATIENT_MAX)
         self._cluster_id = ""
         self._tails = 0
@@ -98,9 +98,7 @@ class RestApi:
         return path.lstrip("/").partition("/")[0] in ("v3", "topics", "openapi.json", "docs")
 
     async def close(self) -> None:
-        for lane in self._idle:
-            await self._offload.run(lane.close)
-        self._offload.close()
+        await self._lanes.close()
         self._tail_offload.close()
 
     async def answer(
@@ -135,7 +133,7 @@ class RestApi:
 
     async def _topics(self, asked: Asked) -> Answer:
         cluster_id = await self._check_cluster(asked.parts[0])
-        topics = await self._work(lambda lane: lane.topics())
+        topics = await self._lanes.ask(lambda lane: lane.topics())
         return _list(
             "KafkaTopicList",
             [_topic(cluster_id, name, len(topic.partitions)) for name, topic in sorted(topics.items())],
@@ -143,7 +141,7 @@ class RestApi:
 
     async def _topic(self, asked: Asked) -> Answer:
         cluster_id, name = await self._check_cluster(asked.parts[0]), asked.parts[1]
-        topic = await self._work(lambda lane: lane.topic(name))
+        topic = await self._lanes.ask(lambda lane: lane.topic(name))
         return _json(200, _topic(cluster_id, name, len(topic.partitions)))
 
     async def _partitions(self, asked: Asked) -> Answer:
@@ -166,7 +164,7 @@ class RestApi:
                 for partition, found in topic.partitions.items()
             ]
 
-        return _list("KafkaPartitionList", await self._work(look))
+        return _list("KafkaPartitionList", await self._lanes.ask(look))
 
     # Records.
 
@@ -184,7 +182,7 @@ class RestApi:
             refused = refusal
         if not records:
             raise Refusal(400, "The body has no record.")
-        outcomes = await self._work(lambda lane: lane.produce(topic, records))
+        outcomes = await self._lanes.ask(lambda lane: lane.produce(topic, records))
         lines = [
             _produced(cluster_id, topic, record, outcome) for record, outcome in zip(records, outcomes, strict=True)
         ]
@@ -214,7 +212,7 @@ class RestApi:
             return [dict(show_record(topic, partition, each, shape)) for each in shown], next_offset
 
         async with self._patient if wait_ms else contextlib.nullcontext():
-            records, next_offset = await self._work(read)
+            records, next_offset = await self._lanes.ask(read)
         return _list("KafkaRecordList", records, next_offset=next_offset)
 
     async def _stream(self, asked: Asked) -> Tail:
@@ -240,7 +238,7 @@ class RestApi:
 
     async def _known_cluster(self) -> str:
         if not self._cluster_id:
-            self._cluster_id = await self._work(lambda lane: lane.cluster_id())
+            self._cluster_id = await self._lanes.ask(lambda lane: lane.cluster_id())
         return self._cluster_id
 
     async def _check_cluster(self, wanted: str) -> str:
@@ -248,24 +246,6 @@ class RestApi:
         if wanted not in (known, ANY_CLUSTER):
             raise Refusal(404, f"The cluster is {known}, and no other can be reached from here.")
         return known
-
-    async def _work(self, work: Callable[[Lane], T]) -> T:
-        return await asyncio.shield(asyncio.ensure_future(self._on_lane(work)))
-
-    async def _on_lane(self, work: Callable[[Lane], T]) -> T:
-        async with self._free:
-            lane = self._idle.pop() if self._idle else Lane(self._settings)
-            try:
-                result = await self._offload.run(lambda: work(lane))
-            except (KafkaError, Refusal):
-                self._idle.append(lane)
-                raise
-            except BaseException:
-                # Nobody knows what is left on its connections.
-                await self._offload.run(lane.close)
-                raise
-            self._idle.append(lane)
-            return result
 
 
 class Start(NamedTuple):

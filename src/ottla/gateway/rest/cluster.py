@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from ottla.admin.asking import ask_each
+from ottla.admin.offsets import LATEST, ask_offsets
 from ottla.client.blocking import BlockingClient, TopicInfo
 from ottla.client.reading import seen_records
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.gateway.rest.records import NewRecord
-from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from ottla.model import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.records.builder import BatchBuilder
 from ottla.records.partitioner import partition_of_key
 from ottla.records.records import Record
 from ottla.wire.message import Message
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
-
-EARLIEST, LATEST = -2, -1
-"""Of ListOffsets: the first offset, and the one behind the last that is committed."""
 
 BATCH_BYTES = 512 * 1024
 PRODUCE_TIMEOUT_MS = 30_000
@@ -89,27 +86,14 @@ class Lane:
 
     def offsets(self, topic: str, partitions: Sequence[int], when: int) -> dict[int, int]:
         """The first offset at or after a time, `EARLIEST` or `LATEST`, of each; the end if all records are older."""
-        persist = self._client.persist
-        return {partition: persist(partial(self._offset_or_end, topic, partition, when)) for partition in partitions}
+        found = self._offsets(topic, partitions, when)
+        older = [partition for partition, offset in found.items() if offset == NO_OFFSET]
+        return found | self._offsets(topic, older, LATEST)
 
-    def _offset_or_end(self, topic: str, partition: int, when: int) -> int:
-        offset = self._offset(topic, partition, when)
-        return offset if offset >= 0 else self._offset(topic, partition, LATEST)
-
-    def _offset(self, topic: str, partition: int, when: int) -> int:
-        from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-        from ottla.wire.messages.list_offsets_response import ListOffsetsResponse
-
-        wanted = ListOffsetsPartition(partition_index=partition, timestamp=when)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=_READ_COMMITTED,
-            topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
-        )
-        answer = self._client.ask(self._client.leader_of(topic, partition), request, ListOffsetsResponse)
-        (found,) = answer.topics[0].partitions
-        _raise(found.error_code)
-        return found.offset
+    def _offsets(self, topic: str, partitions: Sequence[int], when: int) -> dict[int, int]:
+        wanted = {TopicPartition(topic, partition): when for partition in partitions}
+        found = self._client.persist(lambda: ask_offsets(self._client, wanted, committed=True))
+        return {each.partition: offset for each, offset in found.items()}
 
     # Reading.
 

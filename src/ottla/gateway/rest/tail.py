@@ -15,8 +15,9 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.admin.offsets import EARLIEST, LATEST
 from ottla.gateway.http import Refusal
-from ottla.gateway.rest.cluster import EARLIEST, LATEST, Found, Lane
+from ottla.gateway.rest.cluster import Found, Lane
 from ottla.gateway.rest.records import Shape, show_record
 from ottla.runtime.seams import Offload
 

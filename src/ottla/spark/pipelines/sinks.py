@@ -80,7 +80,11 @@ class TopicSink:
         frame.write.format("ottla").mode("append").options(**known, **self._options()).save()
 
     def _is_exact(self) -> bool:
-        return self.options.get("deliveryGuarantee", "exactly-once") == "exactly-once" and "sinkId" not in self.options
+        """And is it ours to say how the sink is known again?"""
+        from ottla.spark.sink_options import DeliveryGuarantee, SinkOptions
+
+        options = SinkOptions.parse(self._options())
+        return options.guarantee is DeliveryGuarantee.EXACTLY_ONCE and options.sink_id is None
 
     def _options(self) -> dict[str, str]:
         named = {"topic": self.topic} if self.topic is not None else {}

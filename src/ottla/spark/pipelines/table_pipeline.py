@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def topic_to_table(*, bootstrap: str, topic: str, location: Path, format: str, by: str, name: str | None) -> Pipeline:
-    """Every record of the topic, from its beginning, with where it came from."""
+    """Every committed record of the topic, from its beginning, with where it came from."""
 
     def build(spark: SparkSession) -> DataFrame:
         return (
@@ -22,6 +22,7 @@ def topic_to_table(*, bootstrap: str, topic: str, location: Path, format: str, b
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
+            .option("kafka.isolation.level", "read_committed")
             .option("groupIdPrefix", name or f"table-{topic}")
             .load()
         )

@@ -1,4 +1,4 @@
-"""A schema registry, as Spark's driver and executors ask it: plain HTTP, few modules, and every answer kept.
+"""A schema registry, as tools and Spark's driver and executors ask it: plain HTTP, few modules, and every answer kept.
 
 Any registry with Confluent's API will do. What an id means never changes, so it is asked for once a process. A registry
 that does not answer is `RegistryUnavailable`, which should fail the task: the records are not to blame.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from ottla.runtime.blocking import pause
+from ottla.schemas.avro import InvalidSchema
+from ottla.schemas.references import Place, Referred, places_in, texts_of
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 TIMEOUT_S = 30.0
@@ -124,23 +127,21 @@ class RegistryClient:
         return [int(each) for each in answer] if isinstance(answer, list) else [int(answer)]
 
     def _found(self, schema_id: int, answer: Mapping[str, Any]) -> FoundSchema:
-        texts: dict[tuple[str, int], str] = {}
-        self._collect(answer.get("references") or (), texts)
+        try:
+            references = texts_of(places_in(answer), self._referred)
+        except InvalidSchema as error:
+            raise RegistryUnavailable(f"Schema {schema_id} cannot be used: {error}") from None
         return FoundSchema(
             id=schema_id,
             kind=answer.get("schemaType") or "AVRO",
             text=str(answer["schema"]),
-            references=tuple(texts.values()),
+            references=references,
         )
 
-    def _collect(self, references: Sequence[Mapping[str, Any]], texts: dict[tuple[str, int], str]) -> None:
-        for each in references:
-            place = (str(each["subject"]), int(each["version"]))
-            if place in texts:
-                continue
-            answer = self._ask("GET", f"subjects/{_quoted(place[0])}/versions/{place[1]}?deleted=true")
-            self._collect(answer.get("references") or (), texts)
-            texts[place] = str(answer["schema"])
+    def _referred(self, place: Place) -> Referred:
+        subject, version = place
+        answer = self._ask("GET", f"subjects/{_quoted(subject)}/versions/{version}?deleted=true")
+        return Referred((subject, int(answer.get("version", version))), str(answer["schema"]), places_in(answer))
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         reason = ""
@@ -162,7 +163,7 @@ class RegistryClient:
                 except (OSError, ValueError) as error:
                     reason = str(error)
             if attempt + 1 < ATTEMPTS:
-                time.sleep(pause_s)
+                pause(pause_s)
         raise RegistryUnavailable(f"No schema registry answers at {', '.join(self._settings.urls)}: {reason}")
 
     def _ask_once(self, method: str, url: str, body: object) -> Any:
