@@ -135,7 +135,7 @@ def test_a_story_is_a_timeline_that_ends_with_its_trace(monkeypatch: pytest.Monk
     monkeypatch.setattr(batch, "run_job", lambda job: told)
     done = CliRunner(env={"COLUMNS": "40"}).invoke(app, ["sim", "--seed", "7", "--story"])
     assert done.exit_code == 0
-    assert done.output.splitlines()[:4] == [
+    assert done.stdout.splitlines()[:4] == [
         "seed 7: three nodes",
         "    0.5000  n1          leads t-0 in epoch 1 from 0",
         "   61.2500  faults      [n2] is paused",
