@@ -30,7 +30,7 @@ check: format lint types layers fast
 setup: $(READY)
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/ottla/*/_native.c src/ottla/*/*/_native.c src/ottla/*/*.h)
-	@echo "setting up $(VENV) ..."
+	@echo "setting up $(VENV): Spark, Java and what the tests need are fetched, which takes minutes the first time ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt pip setuptools
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt --no-build-isolation --group dev --editable '.[web,spark,oauth]'

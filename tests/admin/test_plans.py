@@ -135,6 +135,27 @@ def test_a_controller_that_lags_is_found_and_one_that_is_a_record_behind_for_a_m
     assert judged(quorum=quorum(NOW_MS, behind_ms=100, lag=3)) == []
 
 
+def test_a_controller_that_was_never_heard_of_is_not_said_to_lag_since_1970() -> None:
+    (found,) = health.judge(facts(quorum=quorum(NOW_MS, behind_ms=NOW_MS + 1, lag=11)), health.Limits())
+    assert (found.subject, found.problem) == ("controller 2", "The quorum's leader has not heard of it.")
+
+
+@pytest.mark.parametrize(("isr", "said"), [((1, 2), "broker 3 is not in sync"), ((1,), "brokers 2, 3 are not in sync")])
+def test_who_is_not_in_sync_is_named(isr: tuple[int, ...], said: str) -> None:
+    (found,) = health.judge(facts(partitions=[partition(0, (1, 2, 3), isr=isr)]), health.Limits())
+    assert said in found.problem
+
+
+def test_what_was_not_answered_has_a_next_step_that_fits() -> None:
+    codes = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR)
+    found = health.judge(facts(unanswered=[KafkaError(each, "It is so.") for each in codes]), health.Limits())
+    assert [each.advice for each in found] == [
+        "Ask as somebody who may describe the cluster.",
+        "Start the controllers that are down.",
+        "Look into that broker's log.",
+    ]
+
+
 def test_clocks_that_differ_are_found() -> None:
     assert judged(quorum=quorum(NOW_MS), clock_skew_ms=60_000) == [("warning", "controller 1")]
     assert judged(quorum=quorum(NOW_MS), clock_skew_ms=-60_000) == [("warning", "controller 1")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from contextlib import redirect_stderr
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from ottla.admin import reassignment
 from ottla.admin.reassignment import MoveProgress, OngoingMove
+from ottla.cli import output
 from ottla.cli.commands import cluster, produce
+from ottla.cli.output import Output
 from ottla.cli.session import open_session
 from ottla.client.blocking import BlockingClient
 
@@ -48,6 +51,27 @@ def test_who_is_no_person_sees_none(terminal: Terminal, tmp_path: Path) -> None:
     read([file], terminal, as_json=True)
     read([file], elsewhere)
     assert (terminal.getvalue(), elsewhere.getvalue()) == ("", "")
+
+
+def test_who_waits_is_told_for_what_and_who_does_not_is_told_nothing(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with redirect_stderr(terminal):
+        with Output(as_json=False).waiting("never said"):
+            pass
+        monkeypatch.setattr(output, "_MOMENT_S", 0.0)
+        with Output(as_json=True).waiting("not for programs"):
+            pass
+        told = threading.Event()
+
+        def note(self: Output, text: str) -> None:
+            print(text, file=terminal)
+            told.set()
+
+        monkeypatch.setattr(Output, "note", note)
+        with Output(as_json=False).waiting("the controller is waited for"):
+            assert told.wait(60)
+    assert terminal.getvalue() == "the controller is waited for\n"
 
 
 def test_replicas_that_move_have_a_bar_that_does_not_go_back(

@@ -304,6 +304,12 @@ def test_long_requests_arrive_whole(certificate: Path, tls: bool, partitions: in
             assert server.asked == [request]
 
 
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = str(tmp_path / "nosuch.pem")
+    with pytest.raises(KafkaError, match=r"nosuch\.pem: No such file or directory"):
+        client_of("127.0.0.1:1", security_protocol="SSL", ssl_ca_location=path)
+
+
 def test_a_trusted_server_is_spoken_to_over_tls(certificate: Path) -> None:
     with ScriptedServer(guarded) as server:
         serve_tls(server, certificate)

@@ -67,6 +67,12 @@ def test_the_summary_has_every_fault_every_event_and_the_speed(monkeypatch: pyte
     )
 
 
+def test_who_waits_for_one_seed_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, printed, _ = run(monkeypatch, "--seed", "7", "--story")
+    assert printed[0] == "seed 7 runs; this takes some seconds"
+    assert printed[-1].startswith("1 seed, ")
+
+
 def test_a_failure_prints_how_to_replay_it_and_the_seeds_on_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed, _ = run(monkeypatch, "--seeds", "0-9", "--mode", "liveness", fails=(7, 3))
     assert status == 1
@@ -129,7 +135,7 @@ def test_a_story_is_a_timeline_that_ends_with_its_trace(monkeypatch: pytest.Monk
     monkeypatch.setattr(batch, "run_job", lambda job: told)
     done = CliRunner(env={"COLUMNS": "40"}).invoke(app, ["sim", "--seed", "7", "--story"])
     assert done.exit_code == 0
-    assert done.output.splitlines()[:4] == [
+    assert done.stdout.splitlines()[:4] == [
         "seed 7: three nodes",
         "    0.5000  n1          leads t-0 in epoch 1 from 0",
         "   61.2500  faults      [n2] is paused",
@@ -168,6 +174,7 @@ def test_the_page_has_every_bug_with_the_number_of_its_seeds() -> None:
     ("arguments", "complaint"),
     [
         (("--seeds", "few"), "not of the form"),
+        (("--seeds", "5-1"), "names no seed"),
         (("--mode", "mixed"), "none of safety, liveness"),
         (("--mutation", "none-such"), "--mutations lists them"),
         (("--seconds", "0"), "more than none"),

@@ -104,6 +104,9 @@ def describe_quorum(client: BlockingClient) -> Quorum:
     """The controllers, as their leader sees them."""
     asked = TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])
     answer = client.ask_any(DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse)
+    if answer.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
+        why = "no active controller answered in time; a majority of the controllers must live"
+        raise KafkaError(ErrorCode(answer.error_code), f"The quorum cannot be described: {why}.")
     check(answer.error_code, answer.error_message, "The quorum cannot be described")
     (partition,) = answer.topics[0].partitions
     check(partition.error_code, partition.error_message, "The quorum cannot be described")

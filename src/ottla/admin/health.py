@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ottla.admin import groups, log_dirs, topics, transactions
+from ottla.admin.asking import meaning
 from ottla.admin.cluster import Cluster, Quorum, describe_cluster, describe_quorum
 from ottla.admin.offsets import MAX_TIMESTAMP, FoundOffset, look_up
 from ottla.client.blocking import BlockingClient
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.wire.messages.api_versions_request import ApiVersionsRequest
 
@@ -21,6 +22,15 @@ ERROR, WARNING = "error", "warning"
 
 _PROBE = ApiVersionsRequest()
 """Whoever can say in which version it would take this has been reached."""
+
+_ASK_AS_ANOTHER = "Ask as somebody who may describe the cluster."
+
+_NEXT_STEPS = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _ASK_AS_ANOTHER,
+    ErrorCode.REQUEST_TIMED_OUT: "Start the controllers that are down.",
+    ErrorCode.NOT_CONTROLLER: "Start the controllers that are down.",
+}
+"""What to do where the cluster itself says why it does not answer."""
 
 _SHOWN_MAX = 5
 """So many partitions are named; the others are counted."""
@@ -62,8 +72,8 @@ class Facts:
     open_transactions: list[transactions.Transaction] = field(default_factory=list)
     hanging: list[transactions.OpenProducer] = field(default_factory=list)
     newest_ms: dict[TopicPartition, int] = field(default_factory=dict)
-    unanswered: list[str] = field(default_factory=list)
-    """What could not be asked, in a sentence each."""
+    unanswered: list[KafkaError] = field(default_factory=list)
+    """What could not be asked, with a sentence each."""
 
 
 def examine(client: BlockingClient, *, clock: Callable[[], int], limits: Limits) -> list[Finding]:
@@ -81,7 +91,7 @@ def gather(client: BlockingClient, *, clock: Callable[[], int], limits: Limits) 
         try:
             client.version_of(broker.node, _PROBE)
         except KafkaError as error:
-            facts.unreachable[broker.node] = error.message or error.code.name
+            facts.unreachable[broker.node] = (error.message or error.code.name).rstrip(".")
     all_topics = topics.list_topics(client)
     facts.partitions.extend(each for topic in all_topics for each in topic.partitions)
     keys = [TopicPartition(each.topic, each.partition) for each in facts.partitions if not each.is_offline]
@@ -100,7 +110,7 @@ def gather(client: BlockingClient, *, clock: Callable[[], int], limits: Limits) 
         quorum = describe_quorum(client)
         skew_ms = _skew_ms(quorum, asked_ms, clock())
     except KafkaError as error:
-        facts.unanswered.append(error.message or error.code.name)
+        facts.unanswered.append(error)
     if not facts.unreachable:
         _gather_clients(client, facts, keys, limits)
     return replace(facts, quorum=quorum, clock_skew_ms=skew_ms)
@@ -119,15 +129,20 @@ def _gather_clients(client: BlockingClient, facts: Facts, keys: list[TopicPartit
                 facts.open_transactions.append(transactions.describe_transaction(client, listed.transactional_id))
         facts.hanging.extend(transactions.find_hanging(client, keys, now_ms=facts.now_ms, silent_ms=limits.hanging_ms))
     except KafkaError as error:
-        facts.unanswered.append(error.message or error.code.name)
+        facts.unanswered.append(error)
 
 
 def judge(facts: Facts, limits: Limits) -> list[Finding]:
     judges = (_brokers, _partitions, _quorum, _disks, _transactions, _groups, _clocks)
     found = [finding for each in judges for finding in each(facts, limits)]
     found += [
-        Finding(severity=WARNING, subject="cluster", problem=said, advice="Look into that broker's log.")
-        for said in facts.unanswered
+        Finding(
+            severity=WARNING,
+            subject="cluster",
+            problem=error.message or error.code.name,
+            advice=_NEXT_STEPS.get(error.code, "Look into that broker's log."),
+        )
+        for error in facts.unanswered
     ]
     return sorted(found, key=lambda finding: finding.severity != ERROR)
 
@@ -167,8 +182,8 @@ def _partitions(facts: Facts, limits: Limits) -> Iterator[Finding]:
         yield Finding(
             severity=ERROR,
             subject=_some(behind),
-            problem=f"Under-replicated: brokers {', '.join(map(str, missing))} are not in sync.",
-            advice="Start those brokers, or see whether their disks and network keep up.",
+            problem=f"Under-replicated: {_brokers_are(missing)} not in sync.",
+            advice="Start what is down, or see whether disks and network keep up.",
         )
 
 
@@ -178,10 +193,11 @@ def _quorum(facts: Facts, limits: Limits) -> Iterator[Finding]:
     for each in facts.quorum.voters:
         silent_ms = _leader_clock(facts.quorum) - each.last_caught_up_ms
         if each.node != facts.quorum.leader and each.lag and silent_ms > limits.clock_skew_ms:
+            since = f"It is {each.lag} records behind the quorum's leader, and has been for {silent_ms // 1000} s."
             yield Finding(
                 severity=ERROR,
                 subject=f"controller {each.node}",
-                problem=f"It is {each.lag} records behind the quorum's leader, and has been for {silent_ms // 1000} s.",
+                problem=since if each.last_caught_up_ms > 0 else "The quorum's leader has not heard of it.",
                 advice="Start it, or look into its log: the quorum needs a majority of its voters.",
             )
 
@@ -192,6 +208,8 @@ def _disks(facts: Facts, limits: Limits) -> Iterator[Finding]:
         if each.error is not None:
             problem = f"{each.path}: {each.error}." if each.path else f"Its disks cannot be asked: {each.error}."
             advice = "Replace the disk, then start the broker again." if each.path else "Look into its log."
+            if each.error == meaning(ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+                advice = _ASK_AS_ANOTHER
             yield Finding(severity=ERROR, subject=subject, problem=problem, advice=advice)
         elif each.total_bytes > 0 and each.usable_bytes < limits.free_share * each.total_bytes:
             percent = 100 * each.usable_bytes / each.total_bytes
@@ -269,6 +287,10 @@ def _skew_ms(quorum: Quorum, asked_ms: int, heard_ms: int) -> int:
 def _leader_clock(quorum: Quorum) -> int:
     """What time it is for the quorum's leader, which counts itself as caught up just now."""
     return max((each.last_caught_up_ms for each in quorum.voters if each.node == quorum.leader), default=-1)
+
+
+def _brokers_are(nodes: list[int]) -> str:
+    return f"broker {nodes[0]} is" if len(nodes) == 1 else f"brokers {', '.join(map(str, nodes))} are"
 
 
 def _some(partitions: list[topics.Partition]) -> str:

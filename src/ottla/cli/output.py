@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _CONTROLS |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+_MOMENT_S = 1.5
+"""Who has waited for so long wants to know for what."""
 
 Row = Mapping[str, Any]
 
@@ -41,6 +46,20 @@ class Output:
         """For people alone, and never part of the result."""
         if not self.as_json:
             print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def waiting(self, text: str) -> Iterator[None]:
+        """Says `text` to a person on a terminal if what is done meanwhile takes longer than a moment."""
+        if self.as_json or not sys.stderr.isatty():
+            yield
+            return
+        timer = threading.Timer(_MOMENT_S, self.note, [text])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

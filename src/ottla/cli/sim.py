@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ottla.cli.output import plural
 from ottla.errors import StartupError
 from ottla.sim.batch import Job, Summary, run_jobs
 from ottla.sim.batch import Progress as Done
@@ -27,6 +28,8 @@ def parse_seeds(text: str) -> list[int]:
             seeds += range(int(first), int(last if dash else first) + 1)
         except ValueError:
             raise StartupError(f"--seeds {text} is not of the form 0-99.") from None
+    if not seeds:
+        raise StartupError(f"--seeds {text} names no seed: the smaller number comes first, as in 0-99.")
     return seeds
 
 
@@ -56,6 +59,8 @@ def run_sim(
     if done is not None and len(wanted) < len(seeds):
         console.print(f"{len(seeds) - len(wanted)} of {len(seeds)} seeds have passed before with this build.")
     work = [Job(seed=seed, mode=chosen, nodes=nodes, seconds=seconds, mutation=mutation) for seed in wanted]
+    if len(work) == 1:  # More have a bar.
+        print(f"seed {work[0].seed} runs; this takes some seconds", file=sys.stderr, flush=True)
     summary = Summary()
     if done is not None:
         for seed in seeds:
@@ -89,7 +94,7 @@ def run_sim(
     if missing:
         console.print(f"never happened in {summary.seeds} seeds: {', '.join(missing)}")
     console.print(
-        f"{summary.seeds} seeds, {summary.simulated_s:.0f} simulated seconds, {summary.speed}", soft_wrap=True
+        f"{plural(summary.seeds, 'seed')}, {summary.simulated_s:.0f} simulated seconds, {summary.speed}", soft_wrap=True
     )
     if summary.failures:
         failing = " ".join(str(result.seed) for result in sorted(summary.failures, key=lambda each: each.seed))

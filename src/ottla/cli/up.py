@@ -46,15 +46,17 @@ def run_up(
             raise StartupError(
                 f"--set {key}: `ottla up` numbers its nodes itself; use `ottla node` with a file for each."
             )
-    registries = _open_registries(registry, nodes, free_port=not port)
-    schemas = registries[1].url if 1 in registries else None
-    page = open_console(console_port, free_port=not port, registry_url=schemas) if console else None
     runtime = system_runtime(durable=not ephemeral)
     if ephemeral:
         data = tempfile.mkdtemp(prefix="ottla-")
     status = 0
     try:
         check_size(runtime.disk, data, nodes)
+        if port:
+            check_ports(port, nodes)
+        registries = _open_registries(registry, nodes, free_port=not port)
+        schemas = registries[1].url if 1 in registries else None
+        page = open_console(console_port, free_port=not port, registry_url=schemas) if console else None
         if nodes == 1:
             _up_one(runtime, started, port, host, data, values, registries.get(1), page)
         else:
@@ -103,7 +105,6 @@ def _up_one(
     console: ServicePort | None,
 ) -> None:
     if port:
-        check_ports(port, 1)
         controller_port = port + CONTROLLER_PORT_DISTANCE
     else:
         try:

@@ -68,7 +68,8 @@ class BlockingClient:
             try:
                 self._tls = settings.tls.context()
             except OSError as error:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The ssl.* settings cannot be used: {error}.") from error
+                why = f"{error.filename}: {error.strerror}" if error.filename else error
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The ssl.* settings cannot be used: {why}.") from error
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, TopicInfo] = {}
@@ -162,7 +163,11 @@ class BlockingClient:
                 self._topics.pop(topic.name, None)
                 continue
             if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-                raise KafkaError(ErrorCode(topic.error_code), f"The topic {topic.name} cannot be looked up.")
+                code = ErrorCode(topic.error_code)
+                why = code.name.lower().replace("_", " ")
+                if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    why = "you have no right to describe it, if it exists"
+                raise KafkaError(code, f"The topic {topic.name} cannot be looked up: {why}.")
             partitions = {
                 each.partition_index: PartitionInfo(each.leader_id, each.leader_epoch) for each in topic.partitions
             }
@@ -262,7 +267,9 @@ class BlockingClient:
         request = FindCoordinatorRequest(key=key, key_type=kind)
         answer = self.ask_any(request, FindCoordinatorResponse, max_version=3)
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
+            code = ErrorCode(answer.error_code)
+            why = (answer.error_message or code.name.lower().replace("_", " ")).rstrip(".")
+            raise KafkaError(code, f"The coordinator of {key} cannot be found: {why}.")
         self._nodes[answer.node_id] = (answer.host, answer.port)
         return answer.node_id
 

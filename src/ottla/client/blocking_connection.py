@@ -18,7 +18,7 @@ from ottla.client.peer import PeerLost
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.runtime.blocking import BlockingStream, monotonic_s, nonce
-from ottla.security.sasl import ClientMechanism
+from ottla.security.sasl import OAUTHBEARER, ClientMechanism
 from ottla.security.scram import salted_password
 from ottla.wire.message import Message
 
@@ -39,6 +39,7 @@ class BlockingConnection:
             settings.client_id, login=None if settings.sasl is None else self._login
         )
         self._answers: dict[int, Message] = {}
+        self._has_answered = False
         self._next_token = 0
         self._used_at_s = monotonic_s()
         self._expires_at_s = float("inf")
@@ -112,7 +113,8 @@ class BlockingConnection:
         try:
             size = self._stream.read_into(self._conversation.get_buffer(), deadline_s - monotonic_s())
             if not size:
-                raise self._lost("hung up")
+                doubt = "" if self._has_answered else " (does security.protocol fit that listener?)"
+                raise self._lost(f"hung up{doubt}")
             heard = self._conversation.on_received(size)
         except OSError as error:
             raise self._ended(error) from error
@@ -120,10 +122,14 @@ class BlockingConnection:
             raise self._lost(f"does not speak the protocol: {error}") from error
         except LoginRefused as error:
             self.close()
-            message = f"{self.host}:{self.port} does not let us in: {error}"
+            keys = "sasl.mechanism, sasl.username and sasl.password"
+            if self._settings.sasl is not None and self._settings.sasl.mechanism == OAUTHBEARER:
+                keys = "sasl.oauthbearer.*"
+            message = f"{self.host}:{self.port} does not let us in: {str(error).rstrip('.')}. See {keys}."
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from error
         for each in heard:
             if isinstance(each, Answer):
+                self._has_answered = True
                 self._answers[each.token] = each.response
             elif isinstance(each, Send):
                 self._write([each.data], deadline_s)

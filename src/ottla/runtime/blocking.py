@@ -55,6 +55,9 @@ class TlsSettings:
         context.minimum_version, context.maximum_version = versions[self.minimum], versions[self.maximum]
         context.check_hostname = self.verify_certificate and self.verify_host
         context.verify_mode = ssl.CERT_REQUIRED if self.verify_certificate else ssl.CERT_NONE
+        for path in (self.trusted_file, self.certificate_file, self.key_file):
+            if path is not None:
+                open(path, "rb").close()  # The library does not say which one it could not read.
         if self.trusted_file is not None or self.trusted_text is not None:
             context.load_verify_locations(cafile=self.trusted_file, cadata=self.trusted_text)
         else:

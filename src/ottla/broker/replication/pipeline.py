@@ -244,7 +244,7 @@ class Pipeline:
             except KafkaError as error:
                 self._waiting = False
                 level = logging.DEBUG if self._failing else logging.INFO
-                _log.log(level, "broker %d (%s) could not be fetched from: %s", self.leader_id, self._endpoint, error)
+                _log.log(level, "broker %d could not be fetched from: %s", self.leader_id, error)
                 self._failing = True
                 self._session.on_lost(asked.attempt)
             else:

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import cluster, log_dirs, reassignment, topics
+from ottla.admin.asking import meaning
 from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, parse_partitions
 from ottla.client.blocking import BlockingClient
-from ottla.errors import StartupError
+from ottla.errors import ErrorCode, StartupError
 from ottla.model import TopicPartition
 
 app = group("The cluster: its brokers and quorum, elections of leaders, moves of replicas.")
@@ -43,7 +44,7 @@ def status(session: Session) -> None:
                 "state": "fenced" if broker.is_fenced else "silent" if _is_silent(own) else "up",
                 "leaders": sum(each.leader == broker.node for each in partitions),
                 "replicas": sum(broker.node in each.replicas for each in partitions),
-                "stored_bytes": sum(replica.size_bytes for each in own for replica in each.replicas),
+                "stored_bytes": None if not usable else sum(each.size_bytes for one in own for each in one.replicas),
                 "usable_bytes": min(usable) if usable else None,
             }
         )
@@ -73,7 +74,7 @@ def status(session: Session) -> None:
 @command(app, "quorum", examples=["ottla cluster quorum"])
 def quorum(session: Session) -> None:
     """Show the controllers: who leads, who votes, who lags."""
-    with session.client() as client:
+    with session.out.waiting("The active controller is waited for …"), session.client() as client:
         found = cluster.describe_quorum(client)
     rows = [
         {
@@ -201,7 +202,8 @@ def _plan(
         parts = [part.strip() for part in brokers.split(",")]
         unknown = [part for part in parts if not part.isdecimal() or int(part) not in alive]
         if unknown:
-            raise StartupError(f"--brokers {brokers}: there is no broker {unknown[0]} now; there are {alive}.")
+            there = ", ".join(map(str, alive))
+            raise StartupError(f"--brokers {brokers}: there is no broker {unknown[0]} now: choose among {there}.")
         wanted = list(dict.fromkeys(int(part) for part in parts))
     found = topics.list_topics(client, names)
     racks = {each.node: each.rack for each in known}
@@ -249,4 +251,6 @@ def _watch(session: Session, client: BlockingClient, wanted: set[tuple[str, int]
 
 
 def _is_silent(directories: list[log_dirs.LogDirectory]) -> bool:
-    return bool(directories) and all(not each.path for each in directories)
+    """Does the broker not answer? One that refuses to tell of its disks does."""
+    no_right = meaning(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return bool(directories) and all(not each.path and each.error != no_right for each in directories)

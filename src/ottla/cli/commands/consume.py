@@ -86,7 +86,7 @@ def consume(
             "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
         }
     )
-    reading = Reading(session, config)
+    reading = Reading(session, config, group)
     if group is None:
         reading.assign(_starts(session, topics, partition, offset))
     else:
@@ -112,10 +112,12 @@ def consume(
 class Reading:
     """A consumer of librdkafka. Which partitions are at their end is known while none was taken away."""
 
-    def __init__(self, session: Session, config: dict[str, Any]) -> None:
+    def __init__(self, session: Session, config: dict[str, Any], group: str | None) -> None:
         from confluent_kafka import Consumer, KafkaException
 
         self._troubles = Troubles(session.bootstrap)
+        self._group = group
+        self._topics: list[str] = []
         self._open: set[TopicPartition] = set()
         self._has_assignment = False
         self._positions: dict[TopicPartition, int] = {}
@@ -127,6 +129,7 @@ class Reading:
     def assign(self, starts: dict[TopicPartition, int]) -> None:
         from confluent_kafka import TopicPartition as Assigned
 
+        self._topics = sorted({each.topic for each in starts})
         self._open = set(starts)
         self._has_assignment = True
         self._consumer.assign([Assigned(each.topic, each.partition, offset) for each, offset in starts.items()])
@@ -140,6 +143,7 @@ class Reading:
             self._open -= {TopicPartition(each.topic, each.partition) for each in partitions}
             self.commit()
 
+        self._topics = topics
         self._consumer.subscribe(topics, on_assign=on_assign, on_revoke=on_revoke)
 
     def records(self, *, exit_at_end: bool) -> Iterator[Record]:
@@ -161,8 +165,16 @@ class Reading:
                 yield _record(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._open.discard(partition)
+            elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                # librdkafka looks for a coordinator even where nobody is to join a group or to commit.
+                if self._group is not None:
+                    raise StartupError(
+                        f"You have no right to read as the group {self._group}: choose another with -G, or have it "
+                        "allowed with `ottla acl add`."
+                    )
             else:
-                raise StartupError(f"{partition} cannot be read: {sentence(error)}")
+                subject = str(partition) if message.topic() else ", ".join(self._topics)
+                raise StartupError(f"{subject} cannot be read: {sentence(error)}")
 
     def read(self, record: Record) -> None:
         self._positions[TopicPartition(record.topic, record.partition)] = record.offset + 1

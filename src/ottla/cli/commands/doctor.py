@@ -29,7 +29,7 @@ def doctor(
         free_share=free / 100,
         hanging_ms=parse_duration(hanging),
     )
-    with session.client() as client:
+    with session.out.waiting("Not everybody answers at once; this may take a minute …"), session.client() as client:
         found = health.examine(client, clock=now_ms, limits=limits)
     for each in found:
         session.out.item(

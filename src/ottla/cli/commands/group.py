@@ -13,7 +13,7 @@ import typer
 from ottla.admin import groups, seeking
 from ottla.cli import complete
 from ottla.cli.output import plural
-from ottla.cli.session import Session, command, group, parse_partitions
+from ottla.cli.session import Session, command, confirm, group, parse_partitions
 from ottla.errors import StartupError
 from ottla.model import TopicPartition
 
@@ -172,8 +172,11 @@ def delete_groups(
     session: Session,
     names: Annotated[list[str], typer.Argument(help="The groups.", show_default=False, autocompletion=complete.groups)],
     topic: Annotated[str | None, typer.Option(help="Forget only the positions in this topic.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete groups without members, with their positions; or their positions in one topic."""
+    where = "all positions" if topic is None else f"the positions in {topic}"
+    confirm(f"This deletes {where} of {', '.join(names)}, for good.", yes=yes)
     with session.client() as client:
         for name in names:
             if topic is None:

@@ -31,13 +31,11 @@ def save_snapshot(
 ) -> None:
     """Save topics: configs, committed records, and the positions of all groups in them."""
     with session.client() as client:
-        names = [
-            each.name
-            for each in topics.list_topics(client)
-            if not each.is_internal and any(fnmatch.fnmatchcase(each.name, wanted) for wanted in patterns or ["*"])
-        ]
-        if not names:
-            raise StartupError("There is no such topic: see `ottla topic list`.")
+        there = [each.name for each in topics.list_topics(client) if not each.is_internal]
+        for wanted in patterns or ["*"]:
+            if not fnmatch.filter(there, wanted):
+                raise StartupError(f"There is no topic {wanted}, so nothing was saved: see `ottla topic list`.")
+        names = [each for each in there if any(fnmatch.fnmatchcase(each, wanted) for wanted in patterns or ["*"])]
         sums = save(client, file, names, now_ms(), session.out.note if sys.stderr.isatty() else _silent)
     _tell(session, file, sums, "saved to")
 

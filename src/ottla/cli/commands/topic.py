@@ -11,7 +11,7 @@ from ottla.admin import configs, topics
 from ottla.cli import complete
 from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, pairs, parse_partitions
-from ottla.errors import StartupError
+from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.model import TopicPartition
 
 app = group("Topics: make them, look at them, change and delete them.")
@@ -44,7 +44,9 @@ def list_topics(
     rows: list[dict[str, Any]] = []
     for topic in found:
         held = [extents[TopicPartition(topic.name, each.partition)] for each in topic.partitions]
-        stored = sum(each.size_bytes or 0 for each in held)
+        records = [each.records for each in held]
+        sizes = [each.size_bytes for each in held]
+        stored = None if None in sizes else sum(each or 0 for each in sizes)  # Part of a sum would be a wrong one.
         rows.append(
             {
                 "name": topic.name,
@@ -52,7 +54,7 @@ def list_topics(
                 "internal": topic.is_internal,
                 "partitions": len(topic.partitions),
                 "replication_factor": topic.replication_factor,
-                "records": sum(each.records or 0 for each in held),
+                "records": None if None in records else sum(each or 0 for each in records),
                 "size_bytes": stored,
                 "size": size(stored),
                 "under_replicated": sum(each.is_under_replicated for each in topic.partitions),
@@ -88,8 +90,6 @@ def create_topics(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="One that is there is no mistake.")] = False,
 ) -> None:
     """Make topics."""
-    from ottla.errors import ErrorCode, KafkaError
-
     with session.client() as client:
         for name in names:
             created = True
@@ -119,8 +119,13 @@ def describe_topic(
     with session.client() as client:
         (topic,) = topics.describe_topics(client, [name])
         extents = topics.extents_of(client, [topic])
-        entries = configs.describe_configs(client, configs.ResourceKind.TOPIC, name)
-    shown = [each for each in entries if all_configs or each.is_own]
+        entries: list[configs.ConfigEntry] | None = None
+        try:
+            entries = configs.describe_configs(client, configs.ResourceKind.TOPIC, name)
+        except KafkaError as error:  # Whoever may see a topic may not always see its configs.
+            if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+    shown = [each for each in entries or [] if all_configs or each.is_own]
     rows: list[dict[str, Any]] = []
     for each in topic.partitions:
         extent = extents[TopicPartition(name, each.partition)]
@@ -141,7 +146,7 @@ def describe_topic(
     if session.out.as_json:
         values = [{"name": each.name, "value": each.value, "source": each.source.text} for each in shown]
         item = {"name": name, "topic_id": topic.topic_id, "internal": topic.is_internal}
-        session.out.item({**item, "partitions": rows, "configs": values}, "")
+        session.out.item({**item, "partitions": rows, "configs": None if entries is None else values}, "")
         return
     session.out.item(
         {},
@@ -155,6 +160,8 @@ def describe_topic(
         columns |= {"ELR": "eligible_leaders"}
     columns |= {"START": "start_offset", "END": "high_watermark", "SIZE": "size"}
     session.out.rows(shown_rows, columns)
+    if entries is None:
+        session.out.note("Its configs are not shown: you have no right to describe them.")
     if shown:
         session.out.item({}, "")
         session.out.rows(
