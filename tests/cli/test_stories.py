@@ -93,7 +93,7 @@ def test_a_group_with_members_is_shown_and_not_moved(tmp_path: Path, protocol: s
             status, _, said = run_ottla(["group", "seek", "billing", "--to", "end", *at])
             assert status == 1
             assert said.startswith("ottla: The group billing is Stable and has members: stop them first")
-            status, _, said = run_ottla(["group", "delete", "billing", *at])
+            status, _, said = run_ottla(["group", "delete", "billing", "--yes", *at])
             assert (status, "the group has members; stop them first" in said) == (1, True)
         finally:
             consumer.close()

@@ -13,7 +13,7 @@ import typer
 from ottla.admin import groups, seeking
 from ottla.cli import complete
 from ottla.cli.output import plural
-from ottla.cli.session import Session, command, group, parse_partitions
+from ottla.cli.session import Session, command, confirm, group, parse_partitions
 from ottla.errors import StartupError
 from ottla.model import TopicPartition
 
@@ -167,13 +167,16 @@ def seek_group(
         session.out.note("Nothing was changed; leave --dry-run out to do it.")
 
 
-@command(app, "delete", examples=["ottla group delete old-a old-b", "ottla group delete billing --topic orders"])
+@command(app, "delete", examples=["ottla group delete old-a old-b --yes", "ottla group delete billing --topic orders"])
 def delete_groups(
     session: Session,
     names: Annotated[list[str], typer.Argument(help="The groups.", show_default=False, autocompletion=complete.groups)],
     topic: Annotated[str | None, typer.Option(help="Forget only the positions in this topic.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete groups without members, with their positions; or their positions in one topic."""
+    where = "" if topic is None else f" in {topic}"
+    confirm(f"This forgets how far {', '.join(names)} had come{where}, for good.", yes=yes)
     with session.client() as client:
         for name in names:
             if topic is None:
