@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -317,6 +319,25 @@ def test_a_trusted_server_is_spoken_to_over_tls(certificate: Path) -> None:
             assert client.topics(["any"]) == {}
             assert client.topics(["any"]) == {}
     assert server.connections == 1
+
+
+def test_who_speaks_tls_to_a_plain_port_is_told_so(certificate: Path) -> None:
+    def answer() -> socket.socket:
+        peer, _ = plain.accept()
+        peer.sendall(b"This is no TLS.")
+        return peer  # Open until the test ends: what was sent arrives.
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as plain,
+        ThreadPoolExecutor(1) as pool,
+        client_of(
+            f"127.0.0.1:{plain.getsockname()[1]}", security_protocol="SSL", ssl_truststore_location=str(certificate)
+        ) as client,
+    ):
+        answering = pool.submit(answer)
+        with pytest.raises(KafkaError, match=r"Perhaps that port is without TLS: then leave out security\.protocol"):
+            client.topics(["any"])
+        answering.result(60).close()
 
 
 def test_certificates_may_be_given_as_text(certificate: Path) -> None:

@@ -320,6 +320,9 @@ def test_a_peer_that_refuses_us_says_why() -> None:
     with pytest.raises(LoginRefused, match="PLAIN is not enabled there, but SCRAM-SHA-512"):
         answered(conversation, handshake, SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512"]))
     conversation, handshake = knocking(lambda: PlainClient("node", "secret"))
+    with pytest.raises(LoginRefused, match=r"nobody logs in on that port: leave out security\.protocol"):
+        answered(conversation, handshake, SaslHandshakeResponse(error_code=33, mechanisms=[]))
+    conversation, handshake = knocking(lambda: PlainClient("node", "secret"))
     token = answered(conversation, handshake, SaslHandshakeResponse())
     assert isinstance(token, Send)
     with pytest.raises(LoginRefused, match="wrong password"):

@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import ottla.testing
-from ottla.cli import gateway
+from ottla.cli import gateway, up
 from tests.console.conftest import LIMIT_MS, Stage, Visitor, console_url
 from tests.node_process import running_node, start_node
 
@@ -90,6 +90,17 @@ def test_the_usual_port_may_be_taken_and_then_the_person_is_told(
         monkeypatch.setattr(gateway, "CONSOLE_PORT", port)
         assert gateway.open_console(None, free_port=False, registry_url=None) is None
     said = f"ottla: port {port} is taken, so there is no console: choose another with --console-port.\n"
+    assert capsys.readouterr().err == said
+
+
+def test_so_it_is_with_the_usual_port_of_the_registry(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(up, "DEFAULT_ADDRESS", f"127.0.0.1:{port}")
+        assert up._open_registries(None, 1, free_port=False) == {}
+    said = f"ottla: port {port} is taken, so there is no registry: choose another with --registry.\n"
     assert capsys.readouterr().err == said
 
 

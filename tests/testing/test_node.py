@@ -14,8 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 import ottla.testing
+from ottla.admin import transactions
+from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.testing.starting import NodeGone
 
@@ -72,6 +75,30 @@ def test_who_names_a_topic_that_is_not_there_is_told_at_once() -> None:
             assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert time.monotonic() - begun < 60  # As long as one of them would have waited.
         assert node.topics() == {}
+
+
+def test_what_is_committed_is_there_when_its_markers_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = transactions.list_transactions
+    with ottla.testing.node() as node:
+        node.create_topic("orders")
+        producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "till"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("orders", "three apples")
+        assert producer.flush(60) == 0
+        assert node.records("orders") == []  # Open: nobody waits for it.
+
+        def decided_at_first(client: BlockingClient) -> list[transactions.ListedTransaction]:
+            monkeypatch.setattr(transactions, "list_transactions", really)
+            producer.commit_transaction(60)
+            return [
+                transactions.ListedTransaction(
+                    transactional_id="till", producer_id=0, state="PrepareCommit", coordinator=1
+                )
+            ]
+
+        monkeypatch.setattr(transactions, "list_transactions", decided_at_first)
+        assert [record.value for record in node.records("orders")] == [b"three apples"]
 
 
 def test_records_are_put_in_and_looked_at() -> None:

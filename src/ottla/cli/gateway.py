@@ -63,9 +63,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_installed(service: Service = REGISTRY) -> bool:
+    return importlib.util.find_spec(service.package) is not None
+
+
 def check_installed(service: Service = REGISTRY) -> None:
     """Raises `StartupError` where the web server is missing."""
-    if importlib.util.find_spec(service.package) is None:
+    if not is_installed(service):
         raise StartupError(f'The {service.name} needs a web server: run `pip install "ottla[web]"`.')
 
 
@@ -99,13 +103,15 @@ def open_console(wanted: int | None, *, free_port: bool, registry_url: str | Non
     port = wanted if wanted is not None else 0 if free_port else CONSOLE_PORT
     arguments = ("--registry", registry_url) if registry_url is not None else ()
     found = open_port(CONSOLE_HOST, port, asked_for=wanted is not None, service=CONSOLE, arguments=arguments)
-    if found is None and importlib.util.find_spec(CONSOLE.package) is not None:
-        print(
-            f"ottla: port {port} is taken, so there is no console: choose another with --console-port.",
-            file=sys.stderr,
-            flush=True,
-        )
+    if found is None and is_installed(CONSOLE):
+        tell_taken("console", port, "--console-port")
     return found
+
+
+def tell_taken(name: str, port: int, option: str) -> None:
+    """Of a port that was not asked for: the node goes on without, and the person knows why."""
+    said = f"ottla: port {port} is taken, so there is no {name}: choose another with {option}."
+    print(said, file=sys.stderr, flush=True)
 
 
 class ServicePort:

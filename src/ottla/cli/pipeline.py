@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.definition import Pipeline
     from ottla.spark.pipelines.home import Status
 
+CHECK_PATIENCE_MS = 5_000
 PATIENCE_S = 60.0
 """How long `stop` waits for the batch at hand."""
 
@@ -55,6 +56,7 @@ def run_table(
     from ottla.spark.pipelines.definition import PipelineError
     from ottla.spark.pipelines.table_pipeline import table_to_topic, topic_to_table
 
+    _check_cluster(bootstrap, topic=None if back else topic)
     try:
         if back:
             made = table_to_topic(bootstrap=bootstrap, topic=topic, location=location, format=format, name=name)
@@ -98,8 +100,34 @@ def run_redrive(*, topic: str, to: str | None, where: str | None, bootstrap: str
     need_spark()
     from ottla.spark.pipelines.redrive import redrive
 
+    _check_cluster(bootstrap, topic=topic)
     made = redrive(bootstrap=bootstrap, dead_letter_topic=topic, to=to, where=where, name=name)
     run(made, root=root, once=True, interval_s=0.0)
+
+
+def _check_cluster(bootstrap: str, *, topic: str | None) -> None:
+    """Raises `StartupError` where no cluster answers, or has no such topic: Spark would take a minute to say so. A node
+    that is just starting is waited for."""
+    from ottla.client.blocking import BlockingClient
+    from ottla.client.settings import ClientSettings, InvalidClientConfig
+    from ottla.errors import KafkaError
+
+    try:
+        with BlockingClient(ClientSettings.parse({"bootstrap.servers": bootstrap})) as client:
+            names = client.persist(client.topics, timeout_ms=CHECK_PATIENCE_MS)
+    except InvalidClientConfig as error:
+        raise StartupError(str(error)) from None
+    except KafkaError as error:
+        reason = error.message or error.code.name
+        raise StartupError(
+            f"The cluster at {bootstrap} does not answer: {reason}. Start one with `ottla up`, or name another with "
+            "--bootstrap."
+        ) from None
+    if topic is not None and topic not in names:
+        raise StartupError(
+            f"The cluster at {bootstrap} has no topic {topic}: see `ottla topic list`, or make it with "
+            f"`ottla topic create {topic}`."
+        )
 
 
 def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float) -> None:

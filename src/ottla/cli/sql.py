@@ -47,6 +47,7 @@ def run_sql(
     console, aside = Console(highlight=False), Console(stderr=True, highlight=False)
     try:
         names = topics.names()
+        _hush()
         with aside.status("starting Spark …"):
             frame = topics.answer(session("sql"), query, names)
         if output is not None:
@@ -59,6 +60,13 @@ def run_sql(
             _show(console, aside, frame, limit)
     except (SqlError, SparkUnavailable) as error:
         raise StartupError(str(error)) from error
+
+
+def _hush() -> None:
+    """PySpark logs a query that it refuses, with all of Java's stack; here it is said in one sentence."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _show(console: Console, aside: Console, frame: DataFrame, limit: int | None) -> None:

@@ -13,7 +13,16 @@ from collections.abc import Iterable, Mapping
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.cli.cluster import CONTROLLER_PORT_DISTANCE, check_ports, check_size, configure, make_plan, settle
-from ottla.cli.gateway import DEFAULT_ADDRESS, OFF, ServicePort, open_console, open_port, parse_address
+from ottla.cli.gateway import (
+    DEFAULT_ADDRESS,
+    OFF,
+    ServicePort,
+    is_installed,
+    open_console,
+    open_port,
+    parse_address,
+    tell_taken,
+)
 from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings
 from ottla.errors import StartupError
@@ -82,6 +91,8 @@ def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict
         found = open_port(host, port + node_id - 1 if port else 0, asked_for=wanted is not None)
         if found is not None:
             opened[node_id] = found
+        elif is_installed():
+            tell_taken("registry", port + node_id - 1, "--registry")
     return opened
 
 

@@ -157,6 +157,8 @@ def _connect(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None)
         if tls is not None and type(error).__module__ == "ssl":
             # Like wrong credentials: trying again does not help.
             message = f"The TLS handshake with {host}:{port} failed: {_reason(error)}."
+            if type(error).__name__ == "SSLEOFError" or "WRONG_VERSION_NUMBER" in str(error):
+                message += " Perhaps that port is without TLS: then leave out security.protocol, or name another."
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from error
         raise PeerLost(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port} cannot be reached ({_reason(error)})") from error
 

@@ -276,7 +276,9 @@ class Conversation(Generic[T]):
         if isinstance(response, SaslHandshakeResponse):
             if response.error_code:
                 offered = ", ".join(response.mechanisms)
-                raise LoginRefused(f"{self._login.name} is not enabled there, but {offered or 'nothing'}")
+                if not offered:
+                    raise LoginRefused("nobody logs in on that port: leave out security.protocol, or name another")
+                raise LoginRefused(f"{self._login.name} is not enabled there, but {offered}")
             return [self._show(self._login.first())]
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:

@@ -161,7 +161,7 @@ class RegistryClient:
                         raise RegistryUnavailable(f"The schema registry refuses {path}: {message}") from None
                     reason = message
                 except (OSError, ValueError) as error:
-                    reason = str(error)
+                    reason = str(getattr(error, "reason", error))  # What urllib wraps says it better.
             if attempt + 1 < ATTEMPTS:
                 pause(pause_s)
         raise RegistryUnavailable(f"No schema registry answers at {', '.join(self._settings.urls)}: {reason}")

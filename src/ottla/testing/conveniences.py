@@ -25,6 +25,7 @@ _FETCH_BYTES = 8 * 1024 * 1024
 _PRODUCE_VERSION_MAX = 11
 """The last that the topic's name is enough for, whose id may be new."""
 _PREFERRED = 0
+_DECIDED = ("PrepareCommit", "PrepareAbort")
 
 Bytes = bytes | str
 
@@ -125,11 +126,14 @@ class Conveniences:
 
     def records(self, topic: str, partition: int | None = None, *, committed: bool = True) -> list[Record]:
         """All that a consumer from the beginning would get, by partition and offset; with `committed` off also what
-        open and aborted transactions have written. An empty list if there is nothing."""
+        open and aborted transactions have written. An empty list if there is nothing. What a producer was told is
+        committed is there, even if its markers are still on their way."""
         with self._client() as client:
             self._find(client, topic)
             count = client.persist(lambda: client.partition_count(topic))
             places = range(count) if partition is None else (partition,)
+            if committed:
+                client.persist(lambda: _check_settled(client, [TopicPartition(topic, place) for place in places]))
             return [record for place in places for record in self._records(client, topic, place, committed)]
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
@@ -247,6 +251,19 @@ def _offset(client: BlockingClient, topic: str, partition: int, when: int, commi
 
     place = TopicPartition(topic, partition)
     return client.persist(lambda: ask_offsets(client, {place: when}, committed=committed))[place]
+
+
+def _check_settled(client: BlockingClient, places: list[TopicPartition]) -> None:
+    """A commit is answered when it is decided, and its markers are written after that. Raises `KafkaError`, one that
+    passes, while some may be missing in these partitions."""
+    from ottla.admin.offsets import ask_offsets
+    from ottla.admin.transactions import list_transactions
+
+    ends = dict.fromkeys(places, _LATEST)
+    if ask_offsets(client, ends, committed=True) == ask_offsets(client, ends):
+        return
+    if any(each.state in _DECIDED for each in list_transactions(client)):
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "The end of a transaction has not been written yet.")
 
 
 def _raise_first(codes: Iterable[int]) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
+import ottla.testing
+from ottla.cli import pipeline
+from ottla.errors import StartupError
 from ottla.spark.pipelines.definition import PipelineError, load
 from ottla.spark.pipelines.home import Home, State, Status, homes
 from ottla.spark.pipelines.runner import after, first_cause
@@ -138,5 +141,41 @@ def test_what_went_wrong_is_one_sentence() -> None:
         "  File 'x'\nottla.spark.offsets.SourceError: orders-0 is gone: its topic was deleted.\n\n\tat org.apache.spark"
     )
     assert first_cause(RuntimeError(told)) == "orders-0 is gone: its topic was deleted."
+    lost = "ConnectionRefusedError: [Errno 111] Connection refused\nottla.client.peer.PeerLost: 10.0.0.1:9092 is away"
+    assert first_cause(RuntimeError(lost)) == "10.0.0.1:9092 is away"
     assert first_cause(RuntimeError("no more room")) == "no more room"
     assert first_cause(RuntimeError()) == "RuntimeError"
+
+
+def test_a_pipeline_whose_topic_or_cluster_is_not_there_says_so_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        pytest.fail("Spark would have been started.")
+
+    monkeypatch.setattr(pipeline, "run", never)
+    monkeypatch.setattr(pipeline, "CHECK_PATIENCE_MS", 200)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with ottla.testing.node() as node:
+        where = node.bootstrap
+        with pytest.raises(StartupError, match=f"The cluster at {where} has no topic ordres: see `ottla topic list`"):
+            table("ordres", where, tmp_path)
+        with pytest.raises(StartupError, match=r"has no topic orders\.dead: see"):
+            pipeline.run_redrive(topic="orders.dead", to=None, where=None, bootstrap=where, name=None, root=tmp_path)
+    with pytest.raises(StartupError, match=f"The cluster at {where} does not answer: {where} cannot be reached"):
+        table("orders", where, tmp_path)
+
+
+def table(topic: str, bootstrap: str, root: Path) -> None:
+    pipeline.run_table(
+        topic=topic,
+        location=root / "lake",
+        format="iceberg",
+        by="day",
+        back=False,
+        bootstrap=bootstrap,
+        name=None,
+        root=root,
+        once=True,
+        interval_s=0.0,
+    )

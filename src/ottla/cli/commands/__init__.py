@@ -47,3 +47,12 @@ class CommandsOnUse(TyperGroup):
         found = typer.main.get_command(load(cmd_name))
         found.name = cmd_name
         return found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            if close := get_close_matches(args[0], known):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {', '.join(map(repr, close))}?")
+        return super().resolve_command(ctx, args)

@@ -167,7 +167,7 @@ def seek_group(
         session.out.note("Nothing was changed; leave --dry-run out to do it.")
 
 
-@command(app, "delete", examples=["ottla group delete old-a old-b", "ottla group delete billing --topic orders"])
+@command(app, "delete", examples=["ottla group delete old-a old-b --yes", "ottla group delete billing --topic orders"])
 def delete_groups(
     session: Session,
     names: Annotated[list[str], typer.Argument(help="The groups.", show_default=False, autocompletion=complete.groups)],
@@ -175,8 +175,8 @@ def delete_groups(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete groups without members, with their positions; or their positions in one topic."""
-    where = "all positions" if topic is None else f"the positions in {topic}"
-    confirm(f"This deletes {where} of {', '.join(names)}, for good.", yes=yes)
+    where = "" if topic is None else f" in {topic}"
+    confirm(f"This forgets how far {', '.join(names)} had come{where}, for good.", yes=yes)
     with session.client() as client:
         for name in names:
             if topic is None:

@@ -55,6 +55,8 @@ def _expand(paths: list[Path]) -> list[Path]:
             if not inside:
                 raise StartupError(f"There are no segments in {path}: name the directory of a partition.")
             found += inside
+        elif not path.exists():
+            raise StartupError(f"There is no file {path}.")
         elif path.suffix not in (".log", *_INDEXES):
             raise StartupError(f"{path} is no segment and no index: name a .log, {', '.join(_INDEXES)}.")
         else:

@@ -199,12 +199,17 @@ class Sender:
 
 def _chooser(session: Session, topic: str, partition: int, name: str) -> Choose | None:
     """Who chooses the partition; none leaves it to librdkafka, which knows Java's way."""
-    if partition >= 0:
-        return lambda key: partition
-    if name == "murmur2":
+    if partition < 0 and name == "murmur2":
         return None
     with session.client() as client:
-        count = client.partition_count(topic)
+        known = client.topics([topic]).get(topic)
+    if partition >= 0:
+        if known is not None and partition not in known.partitions:
+            raise StartupError(f"There is no partition {partition} in {topic}.")
+        return lambda key: partition
+    if known is None:
+        raise StartupError(f"The topic {topic} does not exist.")
+    count = len(known.partitions)
     if name == "roundrobin":
         turns = iter(range(sys.maxsize))
         return lambda key: next(turns) % count

@@ -13,7 +13,7 @@ import typer
 
 from ottla.admin import topics
 from ottla.cli.output import plural
-from ottla.cli.session import Session, command, group, open_session, pairs
+from ottla.cli.session import Session, command, confirm, group, open_session, pairs
 from ottla.cli.snapshot_file import SnapshotFile, Sums, restore, save
 from ottla.cli.times import now_ms, show_moment
 from ottla.errors import StartupError
@@ -28,8 +28,13 @@ def save_snapshot(
     session: Session,
     file: File,
     patterns: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Which; all if not given.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a file is replaced.")] = False,
 ) -> None:
     """Save topics: configs, committed records, and the positions of all groups in them."""
+    if not file.absolute().parent.is_dir():
+        raise StartupError(f"{file} is in a directory that does not exist: create it first.")
+    if file.exists():
+        confirm(f"{file} is there already, and is replaced.", yes=yes)
     with session.client() as client:
         there = [each.name for each in topics.list_topics(client) if not each.is_internal]
         for wanted in patterns or ["*"]:

@@ -131,7 +131,8 @@ def _is_exception(line: str) -> bool:
     """`ottla.spark.offsets.SourceError: …`: one of Python's, not one of Java's."""
     name, colon, _ = line.partition(": ")
     dotted = name.replace(".", "").replace("_", "")
-    return bool(colon) and dotted.isalnum() and name.endswith(("Error", "Exception", "Option")) and "java" not in name
+    is_one = name.startswith("ottla.") or name.endswith(("Error", "Exception", "Option"))
+    return bool(colon) and dotted.isalnum() and is_one and "java" not in name
 
 
 @dataclass(slots=True)
