@@ -175,7 +175,9 @@ def test_topics_that_an_expression_must_not_find_are_no_denials(caplog: pytest.L
     ]
     asked = context(Authorizer(rights), 68, 1, on_controller=False)
     services = cast(Any, asked.services)
-    services.image = SimpleNamespace(features=SimpleNamespace(levels={GROUP_VERSION: 1}))
+    services.image = SimpleNamespace(
+        features=SimpleNamespace(levels={GROUP_VERSION: 1}), topics=SimpleNamespace(by_name={})
+    )
     services.config = CONFIG
     services.group_cap = SimpleNamespace(check=lambda group_id: None)
     services.groups = SimpleNamespace(write=write)

@@ -13,7 +13,7 @@ from ottla.broker.api import consumer_group_describe, consumer_group_heartbeat, 
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
-from ottla.broker.limits import ELEMENTS_TOLD_MAX, GROUP_PATTERNS_MAX
+from ottla.broker.limits import ELEMENTS_TOLD_MAX, GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
 from ottla.broker.promise import Promise, kept
 from ottla.broker.services import Services
 from ottla.coordinator.consumer import Sender
@@ -117,15 +117,19 @@ def test_the_members_of_a_group_subscribe_by_so_many_expressions() -> None:
         def heartbeat(self, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> None:
             heard.append(request.subscribed_topic_regex)
 
-    def beat(pattern: str | None, known: int) -> None:
+    def beat(pattern: str | None, known: int, topics: int) -> None:
         request = ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_regex=pattern)
         shard = cast(GroupShard, SimpleNamespace(consumer=Consumers(known)))
-        consumer_group_heartbeat._heartbeat(request, cast(Sender, None), shard, 0)
+        consumer_group_heartbeat._heartbeat(request, cast(Sender, None), topics, shard, 0)
 
-    beat("new.*", GROUP_PATTERNS_MAX - 1)
-    beat("t0.*", GROUP_PATTERNS_MAX)
-    beat(None, GROUP_PATTERNS_MAX)
-    with pytest.raises(KafkaError, match="subscribe by one of them") as refused:
-        beat("new.*", GROUP_PATTERNS_MAX)
-    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert heard == ["new.*", "t0.*", None]
+    many = GROUP_MATCHES_MAX // 10
+    for topics, most in ((many, 10), (GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN)):
+        heard.clear()
+        beat("new.*", most - 1, topics)
+        beat("t0.*", most, topics)
+        beat(None, most, topics)
+        with pytest.raises(KafkaError, match="subscribe by one of them") as refused:
+            beat("new.*", most, topics)
+        assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert heard == ["new.*", "t0.*", None]
+    beat("new.*", 1000, 0)

@@ -15,7 +15,7 @@ from ottla.cli.formats import Record, json_bytes, parse_format, record_json, une
 from ottla.cli.output import cell, size, table
 from ottla.cli.schemas import split_message
 from ottla.cli.serialization import Decoder, Encoder, Undecodable
-from ottla.cli.times import parse_duration, parse_moment, show_duration, show_moment
+from ottla.cli.times import parse_duration, parse_moment, show_moment
 from ottla.client.registry import FoundSchema, RegistryClient
 from ottla.errors import StartupError
 from ottla.schemas.framing import prefix
@@ -152,7 +152,6 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 def test_times_and_sizes_are_shown() -> None:
     assert show_moment(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert (show_moment(-1), show_moment(None)) == ("-", "-")
-    assert [show_duration(each) for each in (5, 90_000, 7_200_000)] == ["5 ms", "90 s", "2 h"]
     assert parse_duration("2h") == 7_200_000
     assert [size(each) for each in (None, 0, 1023, 1536, 1 << 31, 1 << 50)] == [
         *("-", "0 B", "1023 B", "1.5 KiB", "2.0 GiB", "1024.0 TiB"),

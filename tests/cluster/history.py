@@ -6,7 +6,7 @@ no honest log could have behaved so:
 
 * an acknowledged record is missing at the end, or is not where it was said to be;
 * two values were seen at one offset, by whoever;
-* one reader was shown an offset again, or a smaller one;
+* one reader was shown an offset again, or a smaller one, or was led past one (nothing is ever removed from this log);
 * an acknowledged write got an offset that is not above all that anybody knew of when it began (real time);
 * values are out of order, or, where that was promised, there twice.
 """
@@ -71,8 +71,10 @@ class History:
         at = dict(final)
         found: list[str] = []
         found += _some("the final reader stepped back", _steps_back(final))
+        found += _some("the final reader was led past some", _gaps([(-1, -1), *final]))
         for reader, seen in self.reads.items():
             found += _some(f"{reader} stepped back", _steps_back(seen))
+            found += _some(f"{reader} was led past some", _gaps(seen))
             changed = [(offset, number, at.get(offset)) for offset, number in seen if at.get(offset) != number]
             found += _some(f"{reader} saw what is not there in the end (offset, then, now)", changed)
         present = set(at.values())
@@ -97,6 +99,10 @@ class History:
 
 def _steps_back(seen: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     return [(one, other) for one, other in pairwise(seen) if other[0] <= one[0]]
+
+
+def _gaps(seen: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    return [(one, other) for one, other in pairwise(seen) if other[0] > one[0] + 1]
 
 
 def _some(what: str, cases: Sequence[object]) -> list[str]:

@@ -56,6 +56,8 @@ def test_an_honest_log_is_not_complained_about() -> None:
         ([(0, 0), (1, 2), (2, 1)], "out of order"),
         ([(1, 1), (0, 0), (2, 2)], "stepped back"),
         ([(0, 5), (1, 1), (2, 2), (3, 0)], "saw what is not there"),
+        ([*FINAL, (4, 4)], "the final reader was led past some"),
+        ([(1, 0), (2, 1), (3, 2)], "the final reader was led past some"),
     ],
 )
 def test_a_dishonest_one_is(final: list[tuple[int, int]], word: str) -> None:
@@ -75,3 +77,12 @@ def test_a_reader_does_not_step_back() -> None:
     history = told()
     history.on_read("r", 1, 1)
     assert "stepped back" in "\n".join(history.complaints(FINAL))
+
+
+def test_a_reader_is_not_led_past_a_record() -> None:
+    """Nor if whoever comes later finds it where it belongs."""
+    history = told()
+    for number in (3, 4):
+        history.on_acknowledged(number, number, history.on_write())
+    history.on_read("r", 3, 3)
+    assert "r was led past some: ((1, 1), (3, 3))" in "\n".join(history.complaints([*FINAL, (3, 3), (4, 4)]))

@@ -62,7 +62,11 @@ SETTINGS = {
 }
 BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 ISR_SHRINKS = "kafka_server_replicamanager_isrshrinks_total"
+ISR_EXPANDS = "kafka_server_replicamanager_isrexpands_total"
 UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
+UNDER_MIN_ISR = "kafka_server_replicamanager_underminisrpartitioncount"
+OFFLINE = "kafka_controller_kafkacontroller_offlinepartitionscount"
+ACTIVE = "kafka_controller_kafkacontroller_activecontrollercount"
 FOLLOWER_LAG = "kafka_cluster_partition_followerlag"
 APPLIED = "kafka_server_broker_metadata_metrics_last_applied_record_offset"
 
@@ -159,9 +163,11 @@ def test_too_few_in_sync_replicas_refuse_writes(cluster: LaidOut, name: str) -> 
     kept, and a producer that goes on trying is blocked until there are enough again."""
     topic = create(cluster, name, (1, 2, 3), min_insync_replicas="2")
     write(cluster, topic, b"before")
+    eventually(lambda: metric(cluster, 1, UNDER_MIN_ISR) == 0 or None, "no partition below its minimum")
     for follower in (2, 3):
         cluster.kill(follower)
     cluster.wait_in_sync(name, [1])
+    eventually(lambda: metric(cluster, 1, UNDER_MIN_ISR) > 0 or None, "a partition below its minimum")
     with at(cluster, 1) as client:
         refused = client.produce(topic, batch(b"refused"), acks=ALL)
         assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -178,6 +184,8 @@ def test_too_few_in_sync_replicas_refuse_writes(cluster: LaidOut, name: str) -> 
     assert producer.flush(PATIENCE_S) == 0
     assert outcomes == [None]
     assert values_at(cluster, topic) == [b"before", b"blocked"]
+    cluster.restore()
+    eventually(lambda: metric(cluster, 1, UNDER_MIN_ISR) == 0 or None, "no partition below its minimum")
 
 
 def test_the_defaults_prefer_to_be_available(cluster: LaidOut, name: str) -> None:
@@ -202,6 +210,8 @@ def test_the_defaults_prefer_to_be_available(cluster: LaidOut, name: str) -> Non
     assert [each.replica_nodes for each in found.partitions] == [[owner]]
     topic = Topic(name, found.topic_id)
     write(cluster, topic, b"acknowledged")
+    controller = cluster.active_controller()
+    eventually(lambda: metric(cluster, controller, OFFLINE) == 0 or None, "no partition offline")
     cluster.kill(owner)
 
     def is_lost_for_now() -> bool | None:
@@ -209,6 +219,9 @@ def test_the_defaults_prefer_to_be_available(cluster: LaidOut, name: str) -> Non
         return (partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE and partition.leader_id == -1) or None
 
     eventually(is_lost_for_now, "a partition without a leader")
+    eventually(lambda: metric(cluster, controller, OFFLINE) > 0 or None, "a partition that is counted as offline")
+    cluster.restart(owner)
+    eventually(lambda: metric(cluster, controller, OFFLINE) == 0 or None, "no partition offline")
 
 
 # The high watermark.
@@ -251,7 +264,7 @@ def test_a_follower_that_lags_leaves_and_comes_back(cluster: LaidOut, name: str)
     topic = create(cluster, name, (1, 2, 3), min_insync_replicas="2")
     write(cluster, topic, b"by three")
     eventually(lambda: metric(cluster, 1, UNDER_REPLICATED) == 0 or None, "no partition under-replicated")
-    shrinks = metric(cluster, 1, ISR_SHRINKS)
+    shrinks, expands = metric(cluster, 1, ISR_SHRINKS), metric(cluster, 1, ISR_EXPANDS)
     cluster.pause(3)
     began = time.monotonic()
     with at(cluster, 1) as client:
@@ -268,6 +281,7 @@ def test_a_follower_that_lags_leaves_and_comes_back(cluster: LaidOut, name: str)
         cluster.resume(3)
         cluster.wait_in_sync(name, [1, 2, 3])
         eventually(lambda: metric(cluster, 1, UNDER_REPLICATED) == 0 or None, "no partition under-replicated")
+        assert metric(cluster, 1, ISR_EXPANDS) > expands
         assert metric(cluster, 1, FOLLOWER_LAG, topic=name, partition="0", replica="3") == 0
     assert cluster.bytes_of(3, name) == cluster.bytes_of(1, name)
 
@@ -566,11 +580,18 @@ def test_a_consumer_reads_from_the_follower_in_its_rack(cluster: LaidOut, name: 
 def test_five_controllers_commit_with_three(cluster: LaidOut, name: str) -> None:
     """Metadata is committed when a majority has it, three of five, and no ISR is asked; when the active controller
     dies another one of the backups takes the role."""
+
+    def claim_it() -> list[int]:
+        """The controllers that say of themselves that they are the active one."""
+        return [each for each in CONTROLLERS if cluster.is_up(each) and metric(cluster, each, ACTIVE) == 1]
+
     actives = [cluster.active_controller()]
+    eventually(lambda: claim_it() == actives or None, "one active controller by the metrics")
     for generation in range(2):
         cluster.kill(actives[-1])
         create(cluster, f"{name}-{generation}", (1, 2, 3))
         actives.append(cluster.active_controller())
+        eventually(lambda: claim_it() == actives[-1:] or None, "one active controller by the metrics")
     assert len(set(actives)) == 3
     # Two of five are no majority: nothing is decided.
     cluster.kill(actives[-1])

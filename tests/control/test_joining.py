@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError, StartupError
+from ottla.log.checkpoints import read_meta_properties, write_meta_properties
 from ottla.raft.roles import Follower, Leader
 from ottla.wire.messages.add_raft_voter_request import AddRaftVoterRequest, Listener
 from ottla.wire.messages.add_raft_voter_response import AddRaftVoterResponse
@@ -55,6 +57,53 @@ def test_a_node_of_another_cluster_is_told_so() -> None:
         stranger = cluster.node(11)
         with pytest.raises(StartupError, match=r"memory:930. belongs to another cluster, not to another: correct"):
             await stranger.start()
+        await cluster.stop()
+
+    play(story)
+
+
+def belongs_to(cluster: Cluster, node_id: int, cluster_id: str) -> str:
+    """Have a node that is down belong to another cluster; the id of that to which it did."""
+    identity = read_meta_properties(cluster.disks[node_id], "/data")
+    assert identity is not None
+    write_meta_properties(cluster.disks[node_id], "/data", replace(identity, cluster_id=cluster_id))
+    return identity.cluster_id
+
+
+def test_a_voter_that_comes_back_as_of_another_cluster_is_told_so() -> None:
+    """It knows from its own disk who leads, and asks in vain: it does not ask for ever."""
+
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        await cluster.running[2].crash()
+        right = belongs_to(cluster, 2, "another")
+        stranger = cluster.node(2)
+        with pytest.raises(StartupError, match=r"belongs to another cluster, not to another: correct"):
+            await stranger.start()
+        await stranger.crash()
+        belongs_to(cluster, 2, right)
+        await cluster.start(2)
+        await cluster.converge()
+        await cluster.stop()
+
+    play(story)
+
+
+def test_a_voter_does_not_give_up_for_one_other_that_is_of_another_cluster() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        await cluster.stop()
+        belongs_to(cluster, 3, "another")
+        stranger, first = cluster.node(3), cluster.node(1)
+        refused, waits = asyncio.ensure_future(stranger.start()), asyncio.ensure_future(first.start())
+        await asyncio.sleep(60)
+        assert not waits.done()
+        await cluster.start(2)
+        await waits
+        with pytest.raises(StartupError, match=r"belongs to another cluster, not to another: correct"):
+            await refused
         await cluster.stop()
 
     play(story)

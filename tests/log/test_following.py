@@ -276,6 +276,28 @@ def test_a_clean_shutdown_proves_nothing_if_records_are_gone() -> None:
     assert restart(disk).previous_broker_epoch == -1
 
 
+def test_a_clean_shutdown_proves_nothing_if_a_whole_log_is_gone() -> None:
+    """Whoever throws a replica's directory away, to have it copied anew, must not find it elected without records."""
+    disk, manager, log = follower(LogConfig())
+    fill(log, 10)
+    manager.close(NOW, broker_epoch=31)
+    emptied = disk.copy()
+    emptied.remove_tree(log.directory)
+    again = open_manager(emptied)
+    assert TP not in again.logs
+    assert again.directories[DIRECTORY].was_clean
+    assert again.previous_broker_epoch == -1
+
+
+def test_a_log_that_was_deleted_in_order_is_not_missed() -> None:
+    disk, manager, log = follower(LogConfig())
+    fill(log, 10)
+    manager.prepare_checkpoints().run()
+    manager.delete([TP], NOW).run()
+    manager.close(NOW, broker_epoch=31)
+    assert open_manager(disk).previous_broker_epoch == 31
+
+
 def test_a_follower_is_as_its_leader_after_any_cut() -> None:
     _, _, leader = follower()
     for epoch in range(6):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from ottla.broker.control.control_plane import metadata_log_config
 from ottla.broker.node import Node
+from ottla.broker.publisher import MetadataPublisher
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, StartupError
+from ottla.metadata.images import DEFAULT_BROKER, RESOURCE_BROKER, ConfigResource, MetadataImage
 from ottla.model import TopicPartition
 from ottla.runtime import DiskError, ListenOptions
 from ottla.wire.messages.api_versions_request import ApiVersionsRequest
@@ -374,3 +378,16 @@ def test_the_metadata_log_obeys_the_keys_that_tests_of_it_need() -> None:
     assert (config.segment_bytes, config.file_delete_delay_ms) == (5000, 7)
     config = metadata_log_config(NodeConfig({**CONFIG.static, "metadata.log.segment.bytes": "9000000"}))
     assert (config.segment_bytes, config.file_delete_delay_ms) == (9_000_000, 60_000)
+
+
+async def test_a_dynamic_config_that_this_node_cannot_have_leaves_the_others_in_force(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was stored by whoever knew another release, or before the node's own properties ruled it out."""
+    committed = {"log.retention.ms": "soon", "max.connections": "7"}
+    image = SimpleNamespace(config=lambda resource: committed if resource == DEFAULT_BROKER else {})
+    async with stage() as it:
+        own = ConfigResource(RESOURCE_BROKER, "1")
+        MetadataPublisher(it.node.services)._reconfigure(cast(MetadataImage, image), own)
+        assert it.node.services.config.get_int("max.connections") == 7
+    assert "The dynamic config log.retention.ms is ignored" in caplog.text

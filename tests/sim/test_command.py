@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from ottla.cli.app import app
 from ottla.sim import batch
 from ottla.sim.batch import MUST_HAPPEN_SEEDS, Job, Progress, Summary
 from ottla.sim.faults import KINDS
+from ottla.sim.mutations import MUTATIONS
 from ottla.sim.options import FAULTS_MIN, SECONDS, Mode
 from ottla.sim.run import Result
 
@@ -119,6 +122,46 @@ def test_what_is_kept_of_a_seed_is_what_the_summary_needs(tmp_path: Path) -> Non
     one.add(result(4))
     other.add(kept)
     assert one == other
+
+
+def test_a_story_is_a_timeline_that_ends_with_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = replace(result(7), story=[(0.5, "n1", "leads t-0 in epoch 1 from 0"), (61.25, "faults", "[n2] is paused")])
+    monkeypatch.setattr(batch, "run_job", lambda job: told)
+    done = CliRunner(env={"COLUMNS": "40"}).invoke(app, ["sim", "--seed", "7", "--story"])
+    assert done.exit_code == 0
+    assert done.output.splitlines()[:4] == [
+        "seed 7: three nodes",
+        "    0.5000  n1          leads t-0 in epoch 1 from 0",
+        "   61.2500  faults      [n2] is paused",
+        f"trace {7:016x}",
+    ]
+
+
+def test_who_waits_for_many_seeds_sees_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, and nowhere else."""
+    monkeypatch.setattr(batch, "run_job", lambda job: result(job.seed))
+    for environment, shown in (({"FORCE_COLOR": "1", "TERM": "xterm"}, True), ({}, False)):
+        done = CliRunner(env={"COLUMNS": "100", **environment}).invoke(app, ["sim", "--seeds", "0-4"])
+        assert done.exit_code == 0
+        assert ("5/5" in done.output) is shown
+
+
+def test_the_bugs_that_can_be_put_in_are_listed() -> None:
+    done = CliRunner(env={"COLUMNS": "250"}).invoke(app, ["sim", "--mutations"])
+    assert done.exit_code == 0
+    assert len(MUTATIONS) >= 12
+    for mutation in MUTATIONS.values():
+        (line,) = [line for line in done.output.splitlines() if f" {mutation.name} " in line]
+        assert mutation.what in line
+        assert f" {mutation.seeds} " in line
+
+
+def test_the_page_has_every_bug_with_the_number_of_its_seeds() -> None:
+    """And a star at those that are looked for with certain faults alone."""
+    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    for mutation in MUTATIONS.values():
+        star = r" \*" if mutation.kinds else ""
+        assert re.search(rf"^\| {mutation.name} \| .* \| {mutation.seeds}{star} \|$", page, re.MULTILINE), mutation.name
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,16 @@ def test_a_horizon_gives_readers_time(story: Story) -> None:
         story.becomes(story.stamped(0, b"a", story.machine.clock.wall_ms() - PASS_MAX_MS))
 
 
+def test_a_horizon_that_was_copied_is_of_another_clock(story: Story) -> None:
+    """While segments were replaced here, the last tombstone came from a leader whose clock is an hour behind."""
+    story.write(b"a", b"1")
+    story.write(b"b", None)
+    late = story.stamped(1, b"b", 1)
+    story.becomes(0, late, before=story.batches[:1])
+    with pytest.raises(Violation, match=r"E11: .*go at 1$"):
+        story.becomes(0, late)
+
+
 def test_what_an_aborted_transaction_wrote_replaces_nothing(story: Story) -> None:
     story.write(b"a", b"1")
     story.write(b"a", b"2", producer_id=7)

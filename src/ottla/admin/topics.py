@@ -67,10 +67,6 @@ class Partition:
     def is_under_replicated(self) -> bool:
         return len(self.isr) < len(self.replicas)
 
-    @property
-    def has_preferred_leader(self) -> bool:
-        return bool(self.replicas) and self.leader == self.replicas[0]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:

@@ -21,9 +21,10 @@ again, as clients do."""
 DESCRIBED_CONFIGS_MAX = 20_000
 """Config entries in one DescribeConfigs answer; the resources after them are refused."""
 
-GROUP_PATTERNS_MAX = 50
-"""Different regular expressions that the members of a group may subscribe by: each is tried on the name of every topic,
-all of them in one turn of the loop."""
+GROUP_MATCHES_MAX = 100_000
+GROUP_PATTERNS_MIN = 4
+"""The members of a group may subscribe by so many different regular expressions in any case, and by more if there are
+few topics: each is tried on the name of every topic, so often at most, in one turn of the loop."""
 
 ELEMENTS_TOLD_MAX = 20_000
 """Offsets, or members and what they are assigned, in one answer about several groups (`answer_budget`)."""

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from ottla.broker.authorisation import authorizer_of
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
+from ottla.config.dynamic import replay_broker
 from ottla.config.key import ConfigValue
 from ottla.config.node import NodeConfig
 from ottla.config.topic import topic_values
-from ottla.errors import KafkaError
 from ottla.log import LogConfig, PendingWork
 from ottla.metadata.delta import MetadataDelta, PartitionChange
 from ottla.metadata.images import (
@@ -263,12 +263,10 @@ class MetadataPublisher:
 
     def _reconfigure(self, image: MetadataImage, own: ConfigResource) -> None:
         services = self._services
-        try:
-            services.config = services.config.with_dynamic(image.config(DEFAULT_BROKER), image.config(own))
-        except KafkaError as error:
-            # Stored before this node's own properties ruled it out; the rest of the node goes on as it was.
-            _log.error("the dynamic configs of this broker do not fit it: %s", error)
-            return
+        services.config, ignored = replay_broker(services.config, image.config(DEFAULT_BROKER), image.config(own))
+        for sentence in ignored:
+            # Stored before this node's own properties ruled it out, or by a node that knows more.
+            _log.error("%s", sentence)
         services.on_config()
         for topic in services.replicas.by_name:
             self._reconfigure_topic(image, topic)

@@ -50,10 +50,3 @@ def show_moment(timestamp_ms: int | None) -> str:
         return "-"
     moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
-
-
-def show_duration(duration_ms: int) -> str:
-    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
-        if duration_ms >= 2 * length:
-            return f"{duration_ms // length} {unit}"
-    return f"{duration_ms} ms"

@@ -10,7 +10,8 @@ checkpoints were written, and it is gone, for good, before the first append.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 
@@ -28,6 +29,8 @@ from ottla.log.segments import Segments
 from ottla.log.snapshots import SnapshotFiles
 from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, TopicPartition, Uuid
 from ottla.runtime.seams import Disk, DiskError
+
+_log = logging.getLogger(__name__)
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
@@ -173,15 +176,18 @@ class LogManager:
 
         A directory that cannot be read is offline; raises `StartupError` if that leaves none.
         """
+        known: list[tuple[LogDirectory, Mapping[TopicPartition, int]]] = []
         for directory in self.directories.values():
             try:
-                self._load_directory(directory, config_of, now_ms, has_copies)
+                known.append((directory, self._load_directory(directory, config_of, now_ms, has_copies)))
             except DiskError as error:
                 self.fail_directory(directory.path)
                 directory.previous_broker_epoch = -1  # Whatever the marker said: not all of it can be read.
                 if all(other.offline for other in self.directories.values()):
                     raise StartupError(f"no log directory can be used: {error}") from error
         future_logs.settle(self, is_assigned, now_ms)
+        for directory, high_watermarks in known:
+            self._look_for_lost(directory, high_watermarks)
         self._loaded = True
 
     def _load_directory(
@@ -190,7 +196,8 @@ class LogManager:
         config_of: Callable[[str], LogConfig],
         now_ms: int,
         has_copies: Callable[[TopicPartition], bool],
-    ) -> None:
+    ) -> Mapping[TopicPartition, int]:
+        """Returns how far the logs that were here when it was last checkpointed were committed."""
         disk, path = self.disk, directory.path
         disk.make_dirs(path)
         self._read_marker(directory)
@@ -253,6 +260,20 @@ class LogManager:
             # checkpoints also syncs the directory.
             self._recovery_points(directory)()
             self._log_starts(directory)()
+        return high_watermarks
+
+    def _look_for_lost(self, directory: LogDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Logs that were here when the marker was written, and are nowhere now: whoever removed them, a replica without
+        its records is not to be taken for one that has everything, as if it had lost only some of them (E16)."""
+        lost = [partition for partition, offset in high_watermarks.items() if offset > 0 and partition not in self.logs]
+        if lost and directory.was_clean:
+            directory.previous_broker_epoch = -1
+            _log.error(
+                "%d logs of %s are gone, and are to be copied from other replicas: %s",
+                len(lost),
+                directory.path,
+                ", ".join(map(str, lost[:10])),
+            )
 
     def _read_marker(self, directory: LogDirectory) -> None:
         """Once: it is gone afterwards."""

@@ -6,7 +6,7 @@ import uuid
 from functools import partial
 
 from ottla.broker.context import Context
-from ottla.broker.limits import GROUP_PATTERNS_MAX
+from ottla.broker.limits import GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
 from ottla.broker.promise import Promise
 from ottla.coordinator.consumer import Sender
 from ottla.coordinator.consumer.checks import check_heartbeat
@@ -42,21 +42,23 @@ def handle(
         # What an expression does not find because it must not be seen is no denial.
         may_describe=partial(context.silently.may_topic, Operation.DESCRIBE),
     )
-    return services.groups.write(request.group_id, partial(_heartbeat, request, sender)).otherwise(_refused)
+    topics = len(services.image.topics.by_name)
+    return services.groups.write(request.group_id, partial(_heartbeat, request, sender, topics)).otherwise(_refused)
 
 
 def _heartbeat(
     request: ConsumerGroupHeartbeatRequest,
     sender: Sender,
+    topics: int,
     shard: GroupShard,
     now_ms: int,
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
     pattern, group = request.subscribed_topic_regex, shard.consumer.group(request.group_id)
     known = () if group is None else group.regex_members
-    if pattern and pattern not in known and len(known) >= GROUP_PATTERNS_MAX:
+    if pattern and pattern not in known and len(known) >= max(GROUP_PATTERNS_MIN, GROUP_MATCHES_MAX // (topics or 1)):
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"The group has {GROUP_PATTERNS_MAX} different regular expressions already: subscribe by one of them.",
+            f"The group has {len(known)} different regular expressions already: subscribe by one of them.",
         )
     return shard.consumer.heartbeat(request, sender, now_ms)
 

@@ -152,6 +152,8 @@ class RaftDriver:
         self._started = asyncio.Event()
         self._stopping: asyncio.Event | None = None
         self._unreachable: dict[int, None] = {}
+        self._strangers: dict[tuple[str, int], None] = {}
+        """Addresses at which somebody of another cluster has answered, since somebody of this one did."""
         self._closed = False
         self._failure: Exception | None = None
 
@@ -542,8 +544,16 @@ class RaftDriver:
             self._sending.pop(number, None)
 
     def _check_cluster(self, effect: SendRequest, response: Message) -> None:
-        lost = self._machine.leader_id is None and self._machine.high_watermark is None
-        if lost and getattr(response, "error_code", 0) == ErrorCode.INCONSISTENT_CLUSTER_ID:
+        """One peer of another cluster may be its own mistake, unless this node knows nobody else; a majority of the
+        voters is the mistake of this one."""
+        if getattr(response, "error_code", 0) != ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._strangers.clear()
+            return
+        self._strangers[effect.host, effect.port] = None
+        voters = self._machine.voters.latest
+        strange = [v for v in voters.voters if any((e.host, e.port) in self._strangers for e in v.endpoints)]
+        is_lost = self._machine.leader_id is None and self._machine.high_watermark is None
+        if is_lost or len(strange) >= voters.majority:
             raise StartupError(
                 f"{effect.host}:{effect.port} belongs to another cluster, not to {self._cluster_id}: correct "
                 f"controller.quorum.bootstrap.servers, or format this node for that cluster"

@@ -189,12 +189,14 @@ class CompactionChecker:
     def _check_horizons(
         self, machine: Machine, log: Log, where: str, had: dict[int, int | None], held: dict[int, int | None]
     ) -> None:
-        """E11: the first pass that could remove a tombstone, or a marker, gives it as long as is promised."""
+        """E11: the first pass that could remove a tombstone, or a marker, gives it as long as is promised. What the log
+        did not have before was copied meanwhile, with what another pass had given it, by the time of another machine.
+        """
         if machine.clock.steps:
             return  # By whose time?
         least_ms = machine.clock.wall_ms() - PASS_MAX_MS + log.config.delete_retention_ms
         for offset, horizon_ms in held.items():
-            if horizon_ms is not None and had.get(offset) is None and horizon_ms < least_ms:
+            if horizon_ms is not None and had.get(offset, horizon_ms) is None and horizon_ms < least_ms:
                 raise Violation("E11", f"{where} lets the tombstone or marker at {offset} go at {horizon_ms}")
 
 
