@@ -85,7 +85,7 @@ def test_what_operators_see_while_a_node_is_dead_and_after_its_replicas_moved(
             status, out, _ = run_ottla(["doctor", "--free", "0", "-b", cluster.bootstrap])
             said = out.decode()
             return (
-                status == 1 and "error: broker 3: " in said and "Under-replicated: brokers 3 are not in sync." in said
+                status == 1 and "error: broker 3: " in said and "Under-replicated: broker 3 is not in sync." in said
             ) or None
 
         eventually(found_by_the_doctor, "the doctor finds the dead broker and what it leaves under-replicated")
