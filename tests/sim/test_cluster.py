@@ -82,6 +82,22 @@ def test_where_nobody_knows_of_a_partition_no_core_is_chosen() -> None:
         assert choose_core(cluster, view.every_place(cluster), 2, Random(0)) is None
 
 
+def test_where_nobody_knows_of_a_partition_nobody_may_lose_it() -> None:
+    """All were down, and who is back has not read the metadata yet: no partition would seem to be held by anybody."""
+    with running() as simulation:
+        cluster, faults = simulation.cluster, simulation.faults
+        assert faults.may_lose_data(cluster.machines[3], even_synced=True)
+        for machine in cluster.machines.values():
+            machine.crash()
+        assert not faults.may_lose_data(cluster.machines[3], even_synced=True)
+        cluster.machines[3].start()
+        assert view.every_place(cluster) == []
+        assert not faults.may_lose_data(cluster.machines[3], even_synced=True)
+        cluster.start()
+        passes(simulation, 20)
+        assert faults.may_lose_data(cluster.machines[3], even_synced=True)
+
+
 def test_the_last_look_is_at_the_core_alone() -> None:
     with running() as simulation:
         core = [simulation.cluster.machines[1], simulation.cluster.machines[2]]

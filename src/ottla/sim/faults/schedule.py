@@ -144,7 +144,10 @@ class Faults:
             return False
         if self.simulation.options.flush_each and not even_synced:
             return True
-        return not self.min_isr_lowered and view.others_have_everything(self.cluster, machine)
+        newest = self.simulation.inspection.metadata.newest
+        if newest is None or self.min_isr_lowered:
+            return False
+        return view.others_have_everything(self.cluster, machine, newest)
 
     def may_lower_min_isr(self) -> bool:
         """Has everybody what it had? Of two that lower it, neither knows when the other is done."""
