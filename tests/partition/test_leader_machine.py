@@ -270,13 +270,17 @@ class LeaderMachine(RuleBasedStateMachine):
         """Up to some offset, all at once: of several changes only the last is seen."""
         self.read = data.draw(st.integers(self.read + 1, len(self.controller.history)))
         decided = self.controller.history[self.read - 1]
-        before = self.leader.high_watermark
-        self.carry_out(self.leader.on_min_isr(decided.min_isr, self.now_ms), before)
+        first = before = self.leader.high_watermark
+        isr, min_isr = frozenset(decided.isr), decided.min_isr
+        if decided.partition_epoch > self.leader.partition_epoch:
+            effects = self.leader.on_partition(decided.partition_epoch, REPLICAS, isr, min_isr, self.now_ms)
+        else:
+            effects = self.leader.on_min_isr(min_isr, self.now_ms)
+        self.carry_out(effects, before)
         before = self.leader.high_watermark
         self.carry_out(self.leader.on_brokers(decided.brokers, self.now_ms), before)
-        before = self.leader.high_watermark
-        isr = frozenset(decided.isr)
-        self.carry_out(self.leader.on_partition(decided.partition_epoch, REPLICAS, isr, self.now_ms), before)
+        if self.leader.high_watermark > first:
+            assert len(isr) >= min(min_isr, len(REPLICAS)), "A8: not by half of the news"
 
     # After every step.
 

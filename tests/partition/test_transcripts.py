@@ -94,7 +94,8 @@ class Stage:
             case "partition":
                 replicas = tuple(command.integers("replicas")) or leader.replicas
                 isr = frozenset(command.integers("isr"))
-                return leader.on_partition(command.integer("epoch"), replicas, isr, now_ms)
+                min_isr = command.integer("min_isr", leader.min_isr)
+                return leader.on_partition(command.integer("epoch"), replicas, isr, min_isr, now_ms)
             case "brokers":
                 return leader.on_brokers(_brokers(command.words[0]), now_ms)
             case "min_isr":

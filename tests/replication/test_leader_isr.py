@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from ottla.broker.replica_manager import NoFetchers
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.images import RESOURCE_BROKER, RESOURCE_TOPIC
@@ -19,6 +21,7 @@ from ottla.wire.messages.describe_topic_partitions_request import DescribeTopicP
 from ottla.wire.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponse
 from ottla.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.metadata_response import MetadataResponse
+from ottla.wire.messages.partition_change_record import PartitionChangeRecord
 from tests.metadata import making
 from tests.replication.leader_stage import BROKER_EPOCHS, TOPIC, TOPIC_ID, Stage, stage, values, wanted
 from tests.seams.test_node_in_memory import batch
@@ -142,6 +145,24 @@ async def test_only_the_metadata_brings_another_in_sync_set() -> None:
         setting.change(isr=[1])
         assert isr(setting) == [1]
         assert setting.partition.log.high_watermark == 0
+
+
+@pytest.mark.parametrize("resource", [(RESOURCE_TOPIC, TOPIC), (RESOURCE_BROKER, "")])
+async def test_a_lower_minimum_finds_the_in_sync_set_that_came_before_it(resource: tuple[int, str]) -> None:
+    """The set shrinks, and then the minimum is lowered; the leader hears of both at once. The old set under the new
+    minimum would be enough to commit, but the two were never in force together."""
+    async with stage() as setting:
+        setting.publish(making.config(*resource, "min.insync.replicas", "3"))
+        setting.create(isr=(1, 2))
+        await setting.produce(b"one")
+        await (await setting.follower(2)).fetch(1)
+        assert setting.partition.log.high_watermark == 0, "two of three are not enough"
+        setting.publish(
+            making.latest(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, isr=[1])),
+            making.config(*resource, "min.insync.replicas", "2"),
+        )
+        assert (isr(setting), setting.leader.min_isr) == ([1], 2)
+        assert setting.partition.log.high_watermark == 0, "neither is one of two"
 
 
 async def test_what_the_metadata_has_overtaken_is_not_asked_again() -> None:

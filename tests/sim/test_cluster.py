@@ -17,6 +17,7 @@ from ottla.sim.checkers.liveness import choose_core
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.errands import TOPIC, create_topics
 from ottla.sim.faults import KINDS
+from ottla.sim.faults.disks import disk_error
 from ottla.sim.faults.operations import set_min_isr
 from ottla.sim.options import Mode, expand
 from ottla.sim.run import UNDER_WAY_S, Simulation
@@ -80,6 +81,38 @@ def test_where_nobody_knows_of_a_partition_no_core_is_chosen() -> None:
         cluster.machines[3].start()
         assert view.every_place(cluster) == []
         assert choose_core(cluster, view.every_place(cluster), 2, Random(0)) is None
+
+
+def test_where_nobody_knows_of_a_partition_nobody_may_lose_it() -> None:
+    """All were down, and who is back has not read the metadata yet: no partition would seem to be held by anybody."""
+    with running() as simulation:
+        cluster, faults = simulation.cluster, simulation.faults
+        assert faults.may_lose_data(cluster.machines[3], even_synced=True)
+        for machine in cluster.machines.values():
+            machine.crash()
+        assert not faults.may_lose_data(cluster.machines[3], even_synced=True)
+        cluster.machines[3].start()
+        assert view.every_place(cluster) == []
+        assert not faults.may_lose_data(cluster.machines[3], even_synced=True)
+        cluster.start()
+        passes(simulation, 20)
+        assert faults.may_lose_data(cluster.machines[3], even_synced=True)
+
+
+def test_nobody_loses_all_while_another_is_about_to_be_killed() -> None:
+    """Its disk fails for a while, and then it is started anew: two would come back without a clean shutdown."""
+    with running() as simulation:
+        simulation.options = replace(simulation.options, flush_each=True)
+        cluster, faults = simulation.cluster, simulation.faults
+        others = [machine for machine in cluster.machines.values() if machine is not cluster.machines[1]]
+        for machine in others:
+            machine.pause()
+        assert disk_error("read_errors")(faults, Random(0))
+        for machine in others:
+            machine.resume()
+        assert not any(faults.may_lose_data(machine, even_synced=True) for machine in others)
+        passes(simulation, 20)
+        assert all(faults.may_lose_data(machine, even_synced=True) for machine in cluster.machines.values())
 
 
 def test_the_last_look_is_at_the_core_alone() -> None:

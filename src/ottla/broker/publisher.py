@@ -102,7 +102,8 @@ class MetadataPublisher:
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         """In an order in which no step acts on half of the news. Whoever leads no more resigns first: a lower minimum
         in sync, or a broker that is gone, might let it commit what its successor does not have. Whoever leads from now
-        on does so under the configs that are in force."""
+        on does so under the configs that are in force, and whoever goes on to lead hears of a partition's in-sync set
+        and of the minimum in one: the old set may be large enough for a minimum that was never its own."""
         services = self._services
         services.image = image
         if services.authorizer is not None and (delta.acls_changed or not self._knows_acls):
@@ -115,14 +116,17 @@ class MetadataPublisher:
         own = ConfigResource(RESOURCE_BROKER, str(services.node_id))
         changed = delta.configs_changed
         if DEFAULT_BROKER in changed or own in changed:
+            reconfigured = list(services.replicas.by_name)
             self._reconfigure(image, own)
         else:
-            for resource in changed:
-                if resource.type == RESOURCE_TOPIC:
-                    self._reconfigure_topic(image, resource.name)
+            reconfigured = [resource.name for resource in changed if resource.type == RESOURCE_TOPIC]
+            for topic in reconfigured:
+                self._reconfigure_topic(image, topic)
+        self._apply(image, changes.leaders)
+        for topic in reconfigured:
+            self._tell_min_isr(topic)
         if delta.brokers_changed:
             services.replicas.on_brokers(image)
-        self._apply(image, changes.leaders)
         services.fetchers.on_metadata(image)
 
     # Partitions.
@@ -281,4 +285,10 @@ class MetadataPublisher:
             partition.log.update_config(config)
             partition.rules = rules
             self._obey(partition, values)
-            services.replicas.on_min_isr(partition)
+
+    def _tell_min_isr(self, topic: str) -> None:
+        replicas = self._services.replicas
+        hosted = replicas.by_name.get(topic)
+        if hosted is not None:
+            for partition in hosted.partitions.values():
+                replicas.on_min_isr(partition)

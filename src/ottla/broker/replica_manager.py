@@ -403,7 +403,8 @@ class ReplicaManager:
         leader = partition.leader
         assert leader is not None
         partition.image = image
-        effects = leader.on_partition(image.partition_epoch, image.replicas, frozenset(image.isr), self.monotonic_ms())
+        isr, now_ms = frozenset(image.isr), self.monotonic_ms()
+        effects = leader.on_partition(image.partition_epoch, image.replicas, isr, partition.min_isr, now_ms)
         self._carry_out(partition, effects)
         self._check_low_watermark(partition)
         # A fetch of a replica that was taken away is to learn of it.
@@ -498,6 +499,7 @@ class ReplicaManager:
         self.wake_fetches()
 
     def on_min_isr(self, partition: HostedPartition) -> None:
+        """The minimum may be another now: a leader who has not heard of it with other news hears of it here."""
         leader = partition.leader
         if leader is not None and leader.min_isr != partition.min_isr:
             self._carry_out(partition, leader.on_min_isr(partition.min_isr, self.monotonic_ms()))

@@ -189,10 +189,12 @@ class PartitionLeader:
         return (proposal,)
 
     def on_partition(
-        self, partition_epoch: int, replicas: tuple[int, ...], isr: frozenset[int], now_ms: int
+        self, partition_epoch: int, replicas: tuple[int, ...], isr: frozenset[int], min_isr: int, now_ms: int
     ) -> Sequence[Effect]:
-        """The metadata has the partition in this leader epoch so."""
+        """The metadata has the partition in this leader epoch so, and this minimum with it. The two are heard together:
+        an in-sync set under the minimum of another time may be a pair that never was, and that is enough to commit."""
         assert partition_epoch >= self.partition_epoch, "the metadata does not go back"
+        self.min_isr = min_isr
         if replicas != self.replicas:
             known = self.followers
             self.replicas = replicas
@@ -217,7 +219,8 @@ class PartitionLeader:
         return (*self._grow_again(now_ms), *self._advance(now_ms))
 
     def on_min_isr(self, min_isr: int, now_ms: int) -> Sequence[Effect]:
-        """The topic's `min.insync.replicas` changed; lowering it may thaw the high watermark."""
+        """The topic's `min.insync.replicas` changed, and the partition did not; lowering it may thaw the high
+        watermark."""
         self.min_isr = min_isr
         self._derive()
         return self._advance(now_ms)

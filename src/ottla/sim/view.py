@@ -62,9 +62,9 @@ def leads_any(machine: Machine) -> bool:
     return any(partition.leader is not None for partition in partitions(machine))
 
 
-def others_have_everything(cluster: Cluster, machine: Machine) -> bool:
-    """Is every other replica of what `machine` holds running, in sync, and whole?"""
-    newest = newest_image(cluster)
+def others_have_everything(cluster: Cluster, machine: Machine, newest: MetadataImage) -> bool:
+    """Is every other replica of what `machine` holds running, in sync, and whole? By the `newest` metadata that anybody
+    ever had: those who run may all have started just now, and know of nothing that could be lost."""
     for topic in newest.topics.by_name.values():
         for partition in topic.partitions.values():
             if machine.id not in partition.replicas:

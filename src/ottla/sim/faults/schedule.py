@@ -48,6 +48,8 @@ class Faults:
         self._due: dict[int, int] = {}
         self.spoiled: dict[int, float] = {}
         """Nodes that lost data, or may until then, and have not been seen in sync since."""
+        self._doomed: dict[int, float] = {}
+        """Nodes whose disks fail until then, and that are killed by then."""
         self.tampered: dict[int, None] = {}
         """Nodes with damage on their disks that nobody has repaired yet."""
         self.configuring = Lock()
@@ -137,6 +139,7 @@ class Faults:
         """This node loses what it has not synced, or more than that, now or within `lasting_s`."""
         if even_synced or not self.simulation.options.flush_each:
             self.spoiled[machine.id] = self.scheduler.now + lasting_s
+        self._doomed[machine.id] = self.scheduler.now + lasting_s
 
     def may_lose_data(self, machine: Machine, *, even_synced: bool = False) -> bool:
         """Would everything that was promised survive if this node lost what it has not synced, or more than that?"""
@@ -144,7 +147,10 @@ class Faults:
             return False
         if self.simulation.options.flush_each and not even_synced:
             return True
-        return not self.min_isr_lowered and view.others_have_everything(self.cluster, machine)
+        newest = self.simulation.inspection.metadata.newest
+        if newest is None or self.min_isr_lowered or self._is_any_doomed(machine):
+            return False
+        return view.others_have_everything(self.cluster, machine, newest)
 
     def may_lower_min_isr(self) -> bool:
         """Has everybody what it had? Of two that lower it, neither knows when the other is done."""
@@ -159,6 +165,11 @@ class Faults:
         """
         self._forget_recovered()
         return not any(other != machine.id for other in self.spoiled)
+
+    def _is_any_doomed(self, machine: Machine) -> bool:
+        """Will another than `machine` be killed, though nobody else must be once this one has lost something?"""
+        now = self.scheduler.now
+        return any(now <= until for other, until in self._doomed.items() if other != machine.id)
 
     def _forget_recovered(self) -> None:
         for other in list(self.spoiled):
