@@ -40,6 +40,7 @@ class Watch:
         "place",
         "recovery_point",
         "start",
+        "swap",
         "where",
     )
 
@@ -67,6 +68,9 @@ class Watch:
         """What it, as the leader, has last asked the controller for."""
         self.committed = 0
         """How many of the mirror's first batches were held against the ledger."""
+        self.swap: object = None
+        """By which its segments were being replaced. Each is looked at, also where nobody writes: what two passes did,
+        seen as one, looks as if tombstones had gone before their time."""
         self.noted = 0
         """How many were noted in the lineage."""
 
