@@ -216,4 +216,11 @@ def check_table(machine: Machine, watch: Watch) -> int:
     """D2 and D21, of a log of a topic. How many producers it has forgotten."""
     if watch.hosted is None:
         return 0
-    return check_producers(machine, watch.where, watch.log, watch.mirror.batches, compacted=watch.compacted)
+    return check_producers(
+        machine,
+        watch.where,
+        watch.log,
+        watch.mirror.batches,
+        compacted=watch.compacted,
+        written=watch.ledger.written,
+    )
