@@ -54,10 +54,11 @@ class Story:
         self.batches.append(Batch(base, header.next_offset, 0, 0, len(data), node, 0, "", header.producer_id))
         apply_to_producers(self.table, header, memoryview(bytes(data)))
 
-    def check(self, *, now_ms: int = NOW_MS, compacted: bool = False) -> None:
+    def check(self, *, now_ms: int = NOW_MS, compacted: bool = False, written: tuple[Batch, ...] = ()) -> None:
         log = cast(Log, SimpleNamespace(producers=self.table, log_start_offset=self.start))
         machine = cast(Machine, SimpleNamespace(clock=SimpleNamespace(highest_wall_ms=now_ms)))
-        check_producers(machine, "orders-0 on n1", log, self.batches, compacted=compacted)
+        headers = [read_header(batch.file.content, 0) for batch in written]
+        check_producers(machine, "orders-0 on n1", log, self.batches, compacted=compacted, written=headers)
 
 
 @pytest.fixture
@@ -132,3 +133,29 @@ def test_a_transaction_that_began_before_the_log_does(story: Story) -> None:
     del story.batches[:10]
     story.start = 10
     story.check()
+
+
+def test_a_transaction_whose_first_batch_was_compacted_away_and_whose_marker_is_lost(story: Story) -> None:
+    """A snapshot still knows where it began. It is believed if that was committed, and in the place of what is gone."""
+    story.write(2, epoch=1)
+    committed = tuple(story.batches)
+    began = story.batches.pop(9)
+    assert story.table.entries[2].txn_first_offset == began.base
+    story.check(compacted=True, written=committed)
+    for written in ((), tuple(batch for batch in committed if batch is not began)):
+        with pytest.raises(Violation, match=r"D2: .*\(1, 1, 10\).*table says \(1, 1, 9\)"):
+            story.check(compacted=True, written=written)
+    with pytest.raises(Violation, match="D2"):
+        story.check(written=committed)
+    story.table.entries[2].txn_first_offset = 8
+    with pytest.raises(Violation, match="D2"):
+        story.check(compacted=True, written=committed)
+
+
+def test_what_was_committed_elsewhere_does_not_excuse_a_table_that_is_wrong_about_what_is_there(story: Story) -> None:
+    """This log has something else at the same offsets, which is about to be cut."""
+    committed = tuple(story.batches)
+    del story.batches[9:]
+    story.write(1, transactional=False)
+    with pytest.raises(Violation, match=r"D2: .*\(1, -1, -1\).*table says \(1, 0, 9\)"):
+        story.check(compacted=True, written=committed)

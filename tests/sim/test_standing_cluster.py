@@ -19,6 +19,7 @@ from ottla.partition import IsrMember, PartitionLeader, ProposeIsr
 from ottla.sim import restarts, view
 from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.liveness import unmet
+from ottla.sim.checkers.mirror import Mirror
 from ottla.sim.checkers.storage import (
     Watch,
     check_clean_close,
@@ -106,6 +107,28 @@ def test_bounds_that_do_not_hold(
     monkeypatch.setattr(watch.log, "high_watermark", end + 1)
     with pytest.raises(Violation, match=f"A11: .*high watermark {end + 1}, end {end}"):
         look(simulation, machine)
+
+
+def test_segments_that_are_replaced_while_nothing_else_moves(
+    simulation: Simulation, machine: Machine, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each replacement is looked at when it begins and when it is done: two of them are not taken for one."""
+    looks: list[object] = []
+    update = Mirror.update
+
+    def updated(mirror: Mirror) -> int | None:
+        if mirror is watch.mirror:
+            looks.append(mirror.log._swap)
+        return update(mirror)
+
+    monkeypatch.setattr(Mirror, "update", updated)
+    swaps = [object(), None, object(), None]
+    for swap in swaps:
+        with monkeypatch.context() as changed:
+            changed.setattr(watch.log, "_swap", swap)
+            for _ in range(2):
+                look(simulation, machine)
+    assert looks == swaps
 
 
 def test_a_leader_that_copies(

@@ -1,12 +1,19 @@
 """Producer ids, handed out one by one from blocks that the controller allocates (KIP-730).
 
-A block is used up in memory only: what a node had left of it when it died is skipped, never given twice.
+A block is used up in memory only: what a node had left of it when it died is skipped, never given twice. Where the
+controller gives none, whatever its reason, producers are not told that reason but to come again: as in Kafka, they hear
+COORDINATOR_LOAD_IN_PROGRESS, which every client understands.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+
+from ottla.errors import KafkaError
+
+_log = logging.getLogger(__name__)
 
 BlockSource = Callable[[], Awaitable[range]]
 
@@ -29,7 +36,10 @@ class ProducerIds:
         return producer_id
 
     async def refill(self) -> None:
-        """Ask for a block, unless there are ids left."""
+        """Ask for a block, unless there are ids left. Afterwards there may still be none to take."""
         async with self._allocating:  # Many producers may arrive at once; one block serves them.
             if not self._block:
-                self._block = await self._next_block()
+                try:
+                    self._block = await self._next_block()
+                except KafkaError as error:
+                    _log.warning("the controller gives no producer ids: %s", error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import Context
 from ottla.coordinator.transaction.shard import Expected, Identity
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation, ResourceType
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -53,10 +53,7 @@ def _forbidden(context: Context, request: InitProducerIdRequest) -> ErrorCode | 
 
 
 async def _with_next_block(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    try:
-        await context.services.producer_ids.refill()
-    except KafkaError as error:
-        return _refused(error.code)
+    await context.services.producer_ids.refill()
     answer = _identify(context, request)
     return answer if isinstance(answer, InitProducerIdResponse) else await answer
 

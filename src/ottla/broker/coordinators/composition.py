@@ -6,14 +6,13 @@ quickly, that is imported when the node is up already (`prepare`), or when the f
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators import metrics
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinator.stored import GROUP_KINDS, TRANSACTION_KINDS
-from ottla.errors import KafkaError, StartupError
+from ottla.errors import StartupError
 from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC
 from ottla.records import CompressionType
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from ottla.broker.services import Services
     from ottla.coordinator.group_shard import GroupShard
     from ottla.coordinator.transaction.shard import TransactionShard
-
-_log = logging.getLogger(__name__)
 
 
 async def prepare(services: Services) -> None:
@@ -85,8 +82,6 @@ class _SpareProducerIds:
     async def _refill(self) -> None:
         try:
             await self._services.producer_ids.refill()
-        except KafkaError as error:
-            _log.warning("the controller gives no producer ids: %s", error)
         finally:
             self._asking = False
 

@@ -9,12 +9,13 @@ that agree on one batch must agree on the one before, and so on all (A5).
 
 from __future__ import annotations
 
+from ottla.records import BatchHeader, read_header
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.violation import Violation
 
 
 class Ledger:
-    __slots__ = ("by_base", "cleaned_to", "end", "lineage", "name", "order", "start", "starts", "writers")
+    __slots__ = ("by_base", "cleaned_to", "end", "lineage", "name", "order", "start", "starts", "writers", "written")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,6 +32,8 @@ class Ledger:
         self.lineage: dict[tuple[int, int], tuple[int, int, int, tuple[int, int] | None]] = {}
         self.writers: dict[int, int] = {}
         """Leader epoch → the node that led in it."""
+        self.written: list[BatchHeader] = []
+        """What producers have committed to a compacted log, as it was before any of it could go."""
 
     def commit(self, batch: Batch, where: str, *, compacted: bool = False) -> bool:
         """`where` holds `batch` below its high watermark. Is it the first to do so? In a `compacted` log it may have
@@ -47,6 +50,8 @@ class Ledger:
         self.by_base[batch.base] = batch
         self.order.append(batch)
         self.end = batch.next
+        if compacted and batch.producer_id >= 0:
+            self.written.append(read_header(batch.file.content, batch.position))
         return True
 
     def note(self, batch: Batch, before: Batch | None, where: str, *, compacted: bool = False) -> None:

@@ -4,17 +4,21 @@ The table is rebuilt from the batches as they lie on the disk, by rules of the c
 that the log keeps: after a truncation, a restart, a change of leaders, and in the end. A log that was loaded remembers
 the last batch of a producer, and perhaps some before it; a compacted one has lost all but the last. Who has been silent
 for long may be forgotten, unless his transaction is open; and who comes back then has had no marker yet.
+
+Of a transaction that has ended compaction may take the first batches, or all, and then a power loss the marker, which
+was not synced. A snapshot still knows where it began. So the table of a compacted log may also be what the batches said
+before: that which was committed, where the log has nothing any more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ottla.log.log import Log
 from ottla.log.producers import ProducerEntry
 from ottla.model import NO_OFFSET, NO_SEQUENCE
-from ottla.records import iterate, read_end_txn_marker, read_header
+from ottla.records import BatchHeader, iterate, read_end_txn_marker, read_header
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Machine
@@ -49,6 +53,21 @@ class Account:
         """The epoch, the last sequence, the open transaction."""
         return self.epoch, self.last_sequence, self.first_offset
 
+    def take(self, header: BatchHeader) -> None:
+        """Its next batch."""
+        if self.first_timestamp < 0:
+            self.first_timestamp = header.max_timestamp
+        if header.producer_epoch != self.epoch:
+            self.epoch = header.producer_epoch
+            self.window.clear()
+        if header.is_control:
+            self.first_offset = NO_OFFSET
+            return
+        self.window.append((header.base_sequence, header.last_sequence, header.base_offset, header.last_offset))
+        self.last_timestamp = header.max_timestamp
+        if header.is_transactional and self.first_offset < 0:
+            self.first_offset = header.base_offset
+
 
 def rebuild(batches: Iterable[Batch]) -> dict[int, Account]:
     """All producers that wrote them."""
@@ -63,27 +82,26 @@ def _take(accounts: dict[int, Account], batch: Batch) -> None:
     content = batch.file.content
     header = read_header(content, batch.position)
     account = accounts.setdefault(header.producer_id, Account())
-    if account.first_timestamp < 0:
-        account.first_timestamp = header.max_timestamp
-    if header.producer_epoch != account.epoch:
-        account.epoch = header.producer_epoch
-        account.window.clear()
+    account.take(header)
     if header.is_control:
-        account.first_offset = NO_OFFSET
         with memoryview(content) as everything, everything[batch.position : batch.position + batch.size] as data:
             for record in iterate(data):  # There is none if all of the transaction was compacted away.
                 marker = read_end_txn_marker(record)
                 if marker is not None:
                     account.coordinator_epoch, account.last_timestamp = marker.coordinator_epoch, record.timestamp
-        return
-    account.window.append((header.base_sequence, header.last_sequence, header.base_offset, header.last_offset))
-    account.last_timestamp = header.max_timestamp
-    if header.is_transactional and account.first_offset < 0:
-        account.first_offset = header.base_offset
 
 
-def check_producers(machine: Machine, where: str, log: Log, batches: list[Batch], *, compacted: bool) -> int:
-    """`batches` are all that the log has. How many producers it has forgotten."""
+def check_producers(
+    machine: Machine,
+    where: str,
+    log: Log,
+    batches: list[Batch],
+    *,
+    compacted: bool,
+    written: Sequence[BatchHeader] = (),
+) -> int:
+    """`batches` are all that the log has, and `written` what producers have committed, if it is `compacted`. How many
+    of them it has forgotten."""
     accounts, entries = rebuild(batches), log.producers.entries
     whole = log.log_start_offset == 0
     forgotten = 0
@@ -97,6 +115,8 @@ def check_producers(machine: Machine, where: str, log: Log, batches: list[Batch]
         right = known == account.in_short()
         if not right and not whole and 0 <= entry.txn_first_offset < log.log_start_offset:
             right = known[:2] == account.in_short()[:2]  # What its transaction began with is gone.
+        if not right and compacted:
+            right = known == _before_compaction(producer_id, batches, written).in_short()
         if right and not compacted:
             right = _same_window(entry, account) and (not whole or _same_coordinator(machine, log, entry, account))
         if not right:
@@ -110,6 +130,19 @@ def check_producers(machine: Machine, where: str, log: Log, batches: list[Batch]
     if whole and not compacted and strangers:
         raise Violation("D2", f"{where}: the table has producers {strangers}, of whom there is no batch")
     return forgotten
+
+
+def _before_compaction(producer_id: int, batches: list[Batch], written: Sequence[BatchHeader]) -> Account:
+    """The producer by what the log has, and by what was committed where it has nothing any more."""
+    account = Account()
+    end = 0
+    for batch in batches:
+        gone = [header for header in written if end <= header.base_offset < batch.base]
+        for header in [*gone, read_header(batch.file.content, batch.position)]:
+            if header.producer_id == producer_id:
+                account.take(header)
+        end = batch.next
+    return account
 
 
 def _check_forgotten(machine: Machine, where: str, log: Log, producer_id: int, account: Account) -> None:

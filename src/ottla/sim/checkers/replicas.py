@@ -97,6 +97,7 @@ class ReplicaChecker:
                     and leader is watch.leader
                     and log.log_start_offset == watch.start
                     and log.recovery_point == watch.recovery_point
+                    and log._swap is watch.swap
                 ):
                     continue
                 if not log.offline:
@@ -179,7 +180,7 @@ class ReplicaChecker:
         elif mirror.dropped:
             watch.noted = max(0, watch.noted - mirror.dropped)
             watch.committed = max(0, watch.committed - mirror.dropped)
-        watch.end, watch.start = end, start
+        watch.end, watch.start, watch.swap = end, start, log._swap
         if watch.noted < len(mirror.batches) and machine.id not in self._damaged:
             self._note(watch)
         leader = watch.hosted.leader if watch.hosted is not None else None

@@ -40,6 +40,7 @@ class Watch:
         "place",
         "recovery_point",
         "start",
+        "swap",
         "where",
     )
 
@@ -67,6 +68,9 @@ class Watch:
         """What it, as the leader, has last asked the controller for."""
         self.committed = 0
         """How many of the mirror's first batches were held against the ledger."""
+        self.swap: object = None
+        """By which its segments were being replaced. Each is looked at, also where nobody writes: what two passes did,
+        seen as one, looks as if tombstones had gone before their time."""
         self.noted = 0
         """How many were noted in the lineage."""
 
@@ -212,4 +216,11 @@ def check_table(machine: Machine, watch: Watch) -> int:
     """D2 and D21, of a log of a topic. How many producers it has forgotten."""
     if watch.hosted is None:
         return 0
-    return check_producers(machine, watch.where, watch.log, watch.mirror.batches, compacted=watch.compacted)
+    return check_producers(
+        machine,
+        watch.where,
+        watch.log,
+        watch.mirror.batches,
+        compacted=watch.compacted,
+        written=watch.ledger.written,
+    )
