@@ -288,6 +288,18 @@ def test_metadata_is_damaged_only_where_the_disk_says_that_its_node_stopped_in_o
         assert machine.serving is not marked
 
 
+def test_nobody_loses_what_another_has_only_damaged() -> None:
+    """Who is in sync with damage on its disk may lead, and nobody can copy from it what is damaged."""
+    with running() as simulation:
+        faults = simulation.faults
+        one, two = simulation.cluster.machines[1], simulation.cluster.machines[2]
+        assert faults.may_lose_data(two, even_synced=True)
+        faults.tampered[one.id] = None
+        assert not faults.may_lose_data(two, even_synced=True)
+        assert faults.may_crash(two)
+        assert faults.may_lose_data(one, even_synced=True), "or it could not be repaired"
+
+
 # A directory of two.
 
 

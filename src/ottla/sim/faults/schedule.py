@@ -144,7 +144,7 @@ class Faults:
             return False
         if self.simulation.options.flush_each and not even_synced:
             return True
-        return not self.min_isr_lowered and view.others_have_everything(self.cluster, machine)
+        return not self.min_isr_lowered and view.others_have_everything(self.cluster, machine, self.tampered)
 
     def may_lower_min_isr(self) -> bool:
         """Has everybody what it had? Of two that lower it, neither knows when the other is done."""
