@@ -153,6 +153,29 @@ def test_files_that_a_cut_leaves_behind_are_removed_later(start_over: bool) -> N
     assert log.segment_base_offsets == [70 if start_over else 0]
 
 
+@pytest.mark.parametrize("at", ["the torn batch", "behind it"])
+def test_a_cut_leaves_nothing_of_a_torn_batch(at: str) -> None:
+    """A disk has lost the end of a sealed segment, and nobody has noticed yet: what comes next must not lie behind the
+    half of a batch, which belongs to another history."""
+    disk, _, log = follower()
+    for base in range(0, 40, 10):
+        log.append_replicated(fetched(*[0] * 10, base=base))
+    end = log.segment_base_offsets[2]
+    path = log._segments[1].path(".log")
+    log.flush(NOW)
+    size = disk.file_size(path)
+    torn = size // (end - log.segment_base_offsets[1])
+    disk.open(path).truncate(size - torn - 5)  # The last batch, and a bit of the one before it.
+    log._segments[1].size = size - torn - 5  # As a start that trusts the log finds it.
+    log.truncate_to(end - 2 if at == "the torn batch" else end - 1)
+    assert log.log_end_offset == end - 2
+    assert disk.file_size(path) == size - 2 * torn
+    log.append_replicated(fetched(*[1] * 5, base=end - 2))
+    assert offsets_of(log) == [(i, i) for i in range(end + 3)]
+    assert log.epochs.entries == [(0, 0), (1, end - 2)]
+    assert offsets_of(restart(disk, SMALL).logs[TP]) == offsets_of(log)
+
+
 def test_a_cut_is_on_the_disk_before_anything_takes_its_place() -> None:
     disk, _, log = follower()
     log.append_replicated(fetched(0, 0, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -139,6 +140,28 @@ def test_a_sealed_segment_that_lost_its_end_is_copied_again_if_there_are_copies(
     third = LogManager(disk, [DIRECTORY], random=Random(7))
     third.load(lambda topic: CONFIG, NOW, has_copies=lambda partition: True)
     assert third.logs[TP].log_end_offset == again.logs[TP].log_end_offset, "mended once, it is whole"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_half_a_batch_is_no_gap_that_compaction_left(clean: bool) -> None:
+    """A compacted log may have gaps between its segments, but what is torn was lost."""
+    config = replace(CONFIG, compact=True)
+    disk, manager, log = written()
+    bases = log.segment_base_offsets
+    if clean:
+        manager.close(NOW, broker_epoch=31)
+    else:
+        log.flush(NOW)
+        manager.prepare_checkpoints().run()
+    file = disk.open(f"{PATH}/{file_name(bases[1], '.log')}")
+    file.truncate(file.size() - 5)
+    again = LogManager(disk, [DIRECTORY], random=Random(7))
+    again.load(lambda topic: config, NOW, has_copies=lambda partition: partition == TP)
+    found = again.logs[TP]
+    assert (found.log_end_offset, found.segment_base_offsets) == (bases[2] - 2, bases[:2])
+    assert found.cut_below_high_watermark
+    assert again.previous_broker_epoch == -1
+    assert offsets_of(found) == [(at, at + 1) for at in range(0, bases[2] - 2, 2)]
 
 
 def test_recovery_cuts_a_torn_batch_and_zeros() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.broker.hosted import HostedPartition
 from ottla.log.checkpoints import encode_partition_metadata
+from ottla.log.files import CLEAN_SHUTDOWN
 from ottla.model import ZERO_UUID, TopicPartition, Uuid
 from ottla.records import BatchBuilder, read_header
 from ottla.sim import view
@@ -18,6 +19,7 @@ from ottla.sim.checkers.storage import Damage, check_identity, check_log_start
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.disk import SimDisk
 from ottla.sim.faults import KINDS
+from ottla.sim.faults.damage import _spoil_metadata
 from ottla.sim.fleeting import FLEETING_TOPIC, PLACE
 from ottla.sim.history import Poll, Read, Send
 from ottla.sim.run import Simulation
@@ -266,6 +268,36 @@ def test_a_node_that_serves_with_damaged_metadata_is_noticed() -> None:
         machine.start()
         with pytest.raises(Violation, match=r"E16: .*its metadata log is damaged"):
             passes(simulation, 20)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_metadata_is_damaged_only_where_the_disk_says_that_its_node_stopped_in_order(marked: bool) -> None:
+    """A disk that was full says nothing: the next start reads the log as after a crash, and cuts it at the damage."""
+    with running() as simulation:
+        faults, machine = simulation.faults, simulation.cluster.machines[1]
+        faults.keep_down(machine)
+        machine.stop()
+        passes(simulation, 5)
+        assert machine.process is None
+        if not marked:
+            SimDisk(machine.volume).remove(f"{view.DATA}/{CLEAN_SHUTDOWN}")
+        simulation.spawn(_spoil_metadata(faults, Random(1), machine))
+        passes(simulation, 2)
+        assert faults.counts == ({"metadata damage": 1} if marked else {})
+        assert bool(faults.tampered) is bool(simulation.inspection.quorum.damaged) is marked
+        assert machine.serving is not marked
+
+
+def test_nobody_loses_what_another_has_only_damaged() -> None:
+    """Who is in sync with damage on its disk may lead, and nobody can copy from it what is damaged."""
+    with running() as simulation:
+        faults = simulation.faults
+        one, two = simulation.cluster.machines[1], simulation.cluster.machines[2]
+        assert faults.may_lose_data(two, even_synced=True)
+        faults.tampered[one.id] = None
+        assert not faults.may_lose_data(two, even_synced=True)
+        assert faults.may_crash(two)
+        assert faults.may_lose_data(one, even_synced=True), "or it could not be repaired"
 
 
 # A directory of two.

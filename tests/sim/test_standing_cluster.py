@@ -163,6 +163,37 @@ def test_what_is_committed_without_the_others(
             replicas._on_committed(machine, watch, committed)
 
 
+def test_what_a_leader_committed_in_the_moment_of_its_death(
+    simulation: Simulation, machine: Machine, watch: Watch, leader: PartitionLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has told a follower, and was killed in the same step: it counts, by the rules that hold for all leaders. What
+    a follower believes when it dies does not."""
+    replicas, process, batches = simulation.inspection.replicas, machine.process, watch.mirror.batches
+    assert process is not None
+    assert watch.log.high_watermark == batches[-1].next
+    monkeypatch.setattr(replicas, "_watches", {})
+    monkeypatch.setattr(replicas, "_remains", {})
+    monkeypatch.setattr(replicas, "on_committed", lambda place, batch: None)
+
+    def committed_after_death() -> bool:
+        watch.ledger = Ledger(str(PLACE))
+        for each in batches[:-1]:
+            watch.ledger.commit(each, "some leader before")
+        watch.high_watermark, watch.committed = batches[-1].base, len(batches) - 1
+        replicas._watches[process] = {watch.log: watch}
+        replicas.on_death(machine, process, power=False)
+        return watch.ledger.end == watch.log.high_watermark
+
+    assert committed_after_death()
+    with monkeypatch.context() as changed:
+        changed.setattr(next(iter(leader.followers.values())), "log_end", batches[-1].base)
+        with pytest.raises(Violation, match=f"A9: .*is known to end at {batches[-1].base}"):
+            committed_after_death()
+    with monkeypatch.context() as changed:
+        changed.setattr(watch.hosted, "leader", None)
+        assert not committed_after_death()
+
+
 def test_a_candidate_that_lacks_something(simulation: Simulation, watch: Watch) -> None:
     replicas = simulation.inspection.replicas
     replicas.check_candidates(PLACE, watch.log.topic_id, watch.ledger)

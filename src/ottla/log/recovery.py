@@ -206,7 +206,8 @@ class _Loader:
         return log
 
     def _find_hole(self) -> int | None:
-        """The first sealed segment that does not reach the next: nobody wrote less, so that a disk has lost the rest.
+        """The first sealed segment that does not reach the next, or ends with what is no batch: nobody wrote that, so
+        that a disk has lost the rest.
 
         Read is the end of each only, from its last index entry on; a bit that flipped in the middle is for the CRC.
         """
@@ -215,11 +216,12 @@ class _Loader:
                 index = OffsetIndex.decode(self.disk.read_file(segment.path(files.OFFSET_INDEX)), segment.size)
             except FileNotFoundError:
                 index = None
-            end = segment.base_offset
-            for _, header in scan.headers(segment.file, 0 if index is None else index.last_position, segment.size):
-                end = header.next_offset
+            end, whole = segment.base_offset, 0 if index is None else index.last_position
+            for position, header in scan.headers(segment.file, whole, segment.size):
+                end, whole = header.next_offset, position + header.size
             following = self.segments[slot + 1].base_offset
-            if end != following and following > self.gaps_until:
+            # Compaction leaves gaps, but never half a batch.
+            if (end != following and following > self.gaps_until) or self._is_lost(segment, whole):
                 return slot
         return None
 
@@ -327,7 +329,10 @@ class _Loader:
                 end = segment.base_offset
             if segment.base_offset > log_start:
                 self.snapshots.take(self.producers, segment.base_offset)
+            lost_bytes = self.cut_bytes
             end = self._read_segment(segment)
+            if self.cut_bytes > lost_bytes:
+                self.gaps_until = 0  # What is missing here was lost, and not compacted away.
             if slot + 1 < len(segments):
                 segment.note_largest_timestamp()
         return end
@@ -380,11 +385,17 @@ class _Loader:
             position += len(data)
 
     def _cut_file(self, segment: Segment, size: int) -> None:
-        if not self.config.preallocate or any(segment.file.read(size, HEADER_SIZE)):
+        if self._is_lost(segment, size):
             self.cut_bytes += segment.size - size
         segment.file.truncate(size)
         segment.size = size
         self.changed = True
+
+    def _is_lost(self, segment: Segment, position: int) -> bool:
+        """Is there anything from `position` on, but for room that was never written to?"""
+        if position >= segment.size:
+            return False
+        return not self.config.preallocate or any(segment.file.read(position, HEADER_SIZE))
 
     def _drop(self, slot: int) -> None:
         for segment in reversed(self.segments[slot:]):

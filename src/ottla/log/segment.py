@@ -311,7 +311,8 @@ class Segment:
     def cut(self, offset: int, cache: IndexCache) -> int:
         """Become active again without the batches from `offset` on; where the segment then ends.
 
-        That is before `offset` if a batch spans it: half a batch cannot be kept.
+        That is before `offset` if a batch spans it: half a batch cannot be kept. And it is where the last whole batch
+        ends if a damaged disk has left something else behind it: what is appended next must not lie behind that.
         """
         found = self.locate(offset, cache, 1 << 16)
         # Copies: a flush under way must see that its segment is not the one it captured any more.
@@ -324,9 +325,12 @@ class Segment:
             first = scan.header_at(self.file, position, self.size)
             assert first is not None
             offset = min(offset, first.base_offset)
-            self.file.truncate(position)
-            self.size = position
-            self.preallocated = False
+            self._cut_file(position)
+        else:
+            position, end = self._whole_until()
+            if position < self.size:
+                offset = min(offset, end)
+                self._cut_file(position)
         relative = offset - self.base_offset
         self.offsets.truncate(relative)
         self.times.truncate(relative)
@@ -344,6 +348,22 @@ class Segment:
             self.first_timestamp = None
             self.roll_after_ms = _FOREVER
         return offset
+
+    def _cut_file(self, position: int) -> None:
+        self.file.truncate(position)
+        self.size = position
+        self.preallocated = False
+
+    def _whole_until(self) -> tuple[int, int]:
+        """Where the last whole batch ends, in the file and in offsets: at the base if there is none."""
+        assert self.offsets is not None
+        position, end = 0, self.base_offset
+        for start in (self.offsets.last_position, 0):
+            for at, header in scan.headers(self.file, start, self.size):
+                position, end = at + header.size, header.next_offset
+            if position:
+                break
+        return position, end
 
     def rename_deleted(self) -> list[str]:
         """Mark all files as deleted and return their paths; an open file stays readable until it is closed."""

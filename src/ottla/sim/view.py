@@ -5,7 +5,7 @@ Looks and never touches. Everything here must be cheap: checkers ask after every
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.served import ServedShard
@@ -62,9 +62,12 @@ def leads_any(machine: Machine) -> bool:
     return any(partition.leader is not None for partition in partitions(machine))
 
 
-def others_have_everything(cluster: Cluster, machine: Machine, newest: MetadataImage) -> bool:
+def others_have_everything(
+    cluster: Cluster, machine: Machine, newest: MetadataImage, damaged: Collection[int] = ()
+) -> bool:
     """Is every other replica of what `machine` holds running, in sync, and whole? By the `newest` metadata that anybody
-    ever had: those who run may all have started just now, and know of nothing that could be lost."""
+    ever had: those who run may all have started just now, and know of nothing that could be lost. One on a `damaged`
+    machine is not whole, though it may be in sync: nobody has read it since, and nobody could copy it."""
     for topic in newest.topics.by_name.values():
         for partition in topic.partitions.values():
             if machine.id not in partition.replicas:
@@ -72,7 +75,7 @@ def others_have_everything(cluster: Cluster, machine: Machine, newest: MetadataI
             others = [replica for replica in partition.replicas if replica != machine.id]
             if not others or any(replica not in partition.isr for replica in others):
                 return False
-            if any(not cluster.machines[replica].serving for replica in others):
+            if any(replica in damaged or not cluster.machines[replica].serving for replica in others):
                 return False
     return True
 

@@ -201,16 +201,22 @@ class ReplicaChecker:
             check_recovery_point(machine, watch)
 
     def _look_at_last_words(self, machine: Machine, watch: Watch) -> None:
-        """The disk failed in the very step in which something was committed, and said so to a client."""
-        if machine.volume.find(watch.log.directory) is not None and watch.mirror.update() is None:
-            watch.end = watch.log.log_end_offset
-            watch.high_watermark = watch.log.high_watermark
-            watch.committed = max(0, watch.committed - watch.mirror.dropped)
-            for batch in watch.mirror.batches[watch.committed :]:
-                if batch.next <= watch.high_watermark and watch.ledger.commit(
-                    batch, watch.where, compacted=watch.compacted
-                ):
-                    self.on_committed(watch.place, batch)
+        """The disk failed, or the process died, in the very step in which something was committed, and others may have
+        been told."""
+        mirror = watch.mirror
+        if machine.volume.find(watch.log.directory) is None or mirror.update() is not None:
+            return
+        watch.end = watch.log.log_end_offset
+        watch.high_watermark = watch.log.high_watermark
+        watch.committed = 0 if mirror.cleaned is not None else max(0, watch.committed - mirror.dropped)
+        if not watch.log.offline:
+            self._commit(machine, watch)
+            return
+        for batch in mirror.batches[watch.committed :]:
+            if batch.next <= watch.high_watermark and watch.ledger.commit(
+                batch, watch.where, compacted=watch.compacted
+            ):
+                self.on_committed(watch.place, batch)
 
     def _look_at_proposal(self, watch: Watch, leader: PartitionLeader) -> None:
         watch.pending = leader.pending
@@ -360,6 +366,8 @@ class ReplicaChecker:
             if watch.hosted is not None and watch.hosted.leader is not None:
                 # What it asked for in its last moment may have left it.
                 self._look_at_proposal(watch, watch.hosted.leader)
+                if watch.log.high_watermark > watch.high_watermark:
+                    self._look_at_last_words(machine, watch)
             if not self._is_current(process, watch):
                 continue
             if watch.log.offline and not process.clean:

@@ -189,8 +189,8 @@ async def _repair(faults: Faults, machine: Machine, seconds: float) -> None:
 async def _spoil_metadata(faults: Faults, random: Random, machine: Machine) -> None:
     simulation, sleep = faults.simulation, faults.simulation.admin.sleep
     start = faults.keep_down(machine)
-    damaged = await _switch_off(faults, machine) and _flip_metadata(machine, random)
-    if not damaged:
+    off = await _switch_off(faults, machine)
+    if not (off and _has_marker(machine) and _flip_metadata(machine, random)):
         faults.operator_busy = False
         start()
         return
@@ -209,6 +209,12 @@ async def _spoil_metadata(faults: Faults, random: Random, machine: Machine) -> N
     simulation.on_disk_lost(machine)
     machine.start()
     await operations.replace_voter(faults, machine, directory_id)
+
+
+def _has_marker(machine: Machine) -> bool:
+    """Does its disk say that it stopped in order? One that was full has no room for that, and the next start reads the
+    metadata log as after a crash: it is cut where it is damaged, and nothing else is promised."""
+    return machine.volume.find(f"{DATA}/{files.CLEAN_SHUTDOWN}") is not None
 
 
 def _flip_metadata(machine: Machine, random: Random) -> bool:

@@ -150,7 +150,7 @@ class Faults:
         newest = self.simulation.inspection.metadata.newest
         if newest is None or self.min_isr_lowered or self._is_any_doomed(machine):
             return False
-        return view.others_have_everything(self.cluster, machine, newest)
+        return view.others_have_everything(self.cluster, machine, newest, self.tampered)
 
     def may_lower_min_isr(self) -> bool:
         """Has everybody what it had? Of two that lower it, neither knows when the other is done."""
