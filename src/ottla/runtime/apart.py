@@ -29,7 +29,7 @@ _LENGTH = Struct(">I")
 
 _STRETCH_S = 0.005
 """After so much work it rests for as long as it has worked. Idle scheduling alone is not enough: beside a process that
-only counts, at that priority, a producer's p99 was three times as long on two cores, and hardly longer once it rested."""
+only counts, at that priority, a producer's p99 was three times as long on two cores, hardly longer where it rested."""
 
 _DEATH_SIGNAL_OPTION = 1
 _IO_PRIORITY_CALLS = {"x86_64": 251, "aarch64": 30}
