@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 
-from ottla.log import Log, LogConfig, LogManager, files
+from ottla.log import Log, LogConfig, LogManager, files, scan
 from ottla.log.files import file_name
+from ottla.log.segment import Segment
 from ottla.records import read_header
 
+from .compacting import compact, seal, write
 from .faulty_disk import FaultyDisk
 from .story import DIRECTORY, NOW, TP, all_batches, append, batch, create, offsets_of, open_manager, restart
 
@@ -162,6 +164,76 @@ def test_half_a_batch_is_no_gap_that_compaction_left(clean: bool) -> None:
     assert found.cut_below_high_watermark
     assert again.previous_broker_epoch == -1
     assert offsets_of(found) == [(at, at + 1) for at in range(0, bases[2] - 2, 2)]
+
+
+def compacted_log(*, cleaned: bool) -> tuple[FaultyDisk, LogManager, Log, LogConfig]:
+    """Several sealed segments of a compacted topic, with gaps between them if it was `cleaned`."""
+    config = replace(CONFIG, compact=True)
+    disk = FaultyDisk()
+    manager = open_manager(disk, config)
+    log = create(manager, config)
+    for i in range(60):
+        write(log, (f"key-{i % 7 if i % 3 else i}", "value"))
+    seal(log)
+    if cleaned:
+        compact(disk, manager, log)
+        write(log, ("key-1", "another"), ("key-2", "value"))
+    manager.prepare_checkpoints().run()
+    return disk, manager, log, config
+
+
+def batches_of(segment: Segment) -> list[tuple[int, int]]:
+    """Where each batch begins, in the file and in offsets."""
+    return [(position, header.base_offset) for position, header in scan.headers(segment.file, 0, segment.size)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("cleaned", [True, False])
+@pytest.mark.parametrize("lost", ["the last batch", "half of them", "all of them"])
+def test_an_end_that_was_lost_between_two_batches_is_no_gap_that_compaction_left(
+    clean: bool, cleaned: bool, lost: str
+) -> None:
+    """E16, A2: nothing torn tells of it, but the segment's index knows the batch that was its last."""
+    disk, manager, log, config = compacted_log(cleaned=cleaned)
+    bases = log.segment_base_offsets
+    assert len(bases) >= 4
+    second = log._segments[1]
+    batches = batches_of(second)
+    assert len(batches) >= 3
+    kept = {"the last batch": len(batches) - 1, "half of them": len(batches) // 2, "all of them": 0}[lost]
+    if clean:
+        manager.close(NOW, broker_epoch=31)
+
+    whole = LogManager(disk.copy(), [DIRECTORY], random=Random(7))
+    whole.load(lambda topic: config, NOW, has_copies=lambda partition: True)
+    assert whole.logs[TP].segment_base_offsets == bases, "a gap that compaction left is no loss"
+    assert not whole.logs[TP].cut_below_high_watermark
+    assert whole.previous_broker_epoch == (31 if clean else -1)
+
+    disk.open(f"{PATH}/{file_name(bases[1], '.log')}").truncate(batches[kept][0])
+    again = LogManager(disk, [DIRECTORY], random=Random(7))
+    again.load(lambda topic: config, NOW, has_copies=lambda partition: True)
+    found = again.logs[TP]
+    assert found.segment_base_offsets == bases[:2]
+    assert all(header.base_offset < batches[kept][1] for header, _ in all_batches(found))
+    assert found.log_end_offset <= batches[kept][1]
+    assert found.cut_below_high_watermark
+    assert again.previous_broker_epoch == -1
+
+
+def test_an_index_that_was_not_on_the_disk_when_the_power_went_tells_of_no_loss() -> None:
+    """A segment was cut and filled anew. Its index is still that of the longer file, for no flush has come since."""
+    disk, _, log, config = compacted_log(cleaned=False)
+    bases = log.segment_base_offsets
+    log.truncate_to(bases[2] - 3)
+    write(log, ("key", "a value that is longer than those that were there"))
+    log.roll(NOW)
+    write(log, ("key", "value"))
+    before = all_batches(log)
+    disk.kill()
+    again = LogManager(disk, [DIRECTORY], random=Random(7))
+    again.load(lambda topic: config, NOW, has_copies=lambda partition: True)
+    assert all_batches(again.logs[TP]) == before
 
 
 def test_recovery_cuts_a_torn_batch_and_zeros() -> None:

@@ -320,7 +320,8 @@ class LogManager:
         topics there are, and their configs.
 
         It has no checkpoints: its start follows its snapshots, and after a crash all of it is read. Whoever reads it
-        says so (`accept_metadata_log`) before anything is written.
+        says so (`accept_metadata_log`) before anything is written. Raises `StartupError` where it was closed cleanly
+        and is not all there: this node has told others that it keeps it.
         """
         path = f"{directory}/{METADATA_PARTITION}"
         known = self.directories.get(directory)
@@ -337,6 +338,7 @@ class LogManager:
                 cache=self._cache,
                 random=self.random,
                 now_ms=now_ms,
+                must_be_whole=True,
             )
             self.disk.sync_dir(directory)
             if log.topic_id != METADATA_TOPIC_ID:
