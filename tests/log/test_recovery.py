@@ -221,8 +221,8 @@ def test_an_end_that_was_lost_between_two_batches_is_no_gap_that_compaction_left
     assert again.previous_broker_epoch == -1
 
 
-def test_an_index_that_was_not_on_the_disk_when_the_power_went_tells_of_no_loss() -> None:
-    """A segment was cut and filled anew. Its index is still that of the longer file, for no flush has come since."""
+def test_an_index_that_is_older_than_its_segment_tells_of_no_loss() -> None:
+    """It was cut and filled anew. On the disk its index is that of the longer file, for no flush has come since."""
     disk, _, log, config = compacted_log(cleaned=False)
     bases = log.segment_base_offsets
     log.truncate_to(bases[2] - 3)

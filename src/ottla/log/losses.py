@@ -19,26 +19,19 @@ from ottla.records import HEADER_SIZE
 from ottla.runtime.seams import Disk
 
 
-def find_hole(
-    disk: Disk, segments: Sequence[Segment], *, gaps_until: int, indexed_until: int, preallocate: bool
-) -> int | None:
+def find_hole(disk: Disk, segments: Sequence[Segment], *, gaps_until: int, preallocate: bool) -> int | None:
     """The first sealed segment that does not reach the next, or ends with what is no batch: nobody wrote that, so that
-    a disk has lost the rest.
-
-    Below `gaps_until` compaction may have left gaps. Of segments that end before `indexed_until` the indexes had
-    reached the disk, too.
-    """
+    a disk has lost the rest. Below `gaps_until` compaction may have left gaps."""
     for slot, segment in enumerate(segments[:-1]):
         index = _read_index(disk, segment)
         end, whole = _last_batch_end(segment, index)
         if is_rest(segment, whole, preallocate=preallocate):
             return slot  # Compaction leaves gaps, but never half a batch.
         following = segments[slot + 1].base_offset
-        if end != following and (
-            following > gaps_until
-            # Its index tells of a batch that is not there. Compaction, which leaves gaps, writes both anew.
-            or (index is not None and following < indexed_until and index.is_beyond(segment.size))
-        ):
+        # An index may be older than its segment, and tell of more: after a cut it is written with the next flush, and
+        # before that the segment is not compacted. So where there is a gap, and a batch is missing of which the index
+        # tells, it is not compaction that took it: that writes both anew.
+        if end != following and (following > gaps_until or (index is not None and index.is_beyond(segment.size))):
             return slot
     return None
 
@@ -46,7 +39,7 @@ def find_hole(
 def refuse_losses(disk: Disk, directory: str, segments: Sequence[Segment], closed_at: int) -> None:
     """Look whether a log without gaps that was closed in order is all there, and change nothing; the newest of its
     producer snapshots is at `closed_at`. Raises `StartupError`."""
-    hole = find_hole(disk, segments, gaps_until=0, indexed_until=0, preallocate=False)
+    hole = find_hole(disk, segments, gaps_until=0, preallocate=False)
     end, is_whole = 0, hole is None
     if segments:
         last = segments[-1 if hole is None else hole]

@@ -118,14 +118,9 @@ class _Loader:
         self.epochs = LeaderEpochCache(entries or ())
 
         hole = None
-        if has_copies and self.segments:
-            # After a clean close, and below the segment that the last flush found active, indexes are on the disk.
+        if has_copies:
             hole = losses.find_hole(
-                self.disk,
-                self.segments,
-                gaps_until=self.gaps_until,
-                indexed_until=self.segments[-1].base_offset + 1 if clean else recovery_point,
-                preallocate=self.config.preallocate,
+                self.disk, self.segments, gaps_until=self.gaps_until, preallocate=self.config.preallocate
             )
         if hole is not None:
             _log.error(
