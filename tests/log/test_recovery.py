@@ -221,21 +221,6 @@ def test_an_end_that_was_lost_between_two_batches_is_no_gap_that_compaction_left
     assert again.previous_broker_epoch == -1
 
 
-def test_an_index_that_is_older_than_its_segment_tells_of_no_loss() -> None:
-    """It was cut and filled anew. On the disk its index is that of the longer file, for no flush has come since."""
-    disk, _, log, config = compacted_log(cleaned=False)
-    bases = log.segment_base_offsets
-    log.truncate_to(bases[2] - 3)
-    write(log, ("key", "a value that is longer than those that were there"))
-    log.roll(NOW)
-    write(log, ("key", "value"))
-    before = all_batches(log)
-    disk.kill()
-    again = LogManager(disk, [DIRECTORY], random=Random(7))
-    again.load(lambda topic: config, NOW, has_copies=lambda partition: True)
-    assert all_batches(again.logs[TP]) == before
-
-
 def test_recovery_cuts_a_torn_batch_and_zeros() -> None:
     for tail in (bytes(500), bytes(batch(5))[:90], b"\x01" * 70):
         disk, _, log = written(5)

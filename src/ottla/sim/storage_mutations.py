@@ -161,7 +161,7 @@ STORAGE_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="damaged-metadata-replayed",
         what="a node replays its metadata log without a look at the checksums",
-        breaks=("E16",),
+        breaks=("E16", "BUG"),
         apply=_damaged_metadata_replayed,
         kinds=("metadata damage",),
     ),
