@@ -1,8 +1,8 @@
 """All logs of a node, in one or several log directories, and the files that speak for a whole directory.
 
 Owns the logs: creates, loads, retires and removes them, and tells each directory (`log_directory`) when to write what
-it says of all that are in it. Driven by the node at start and stop, and by timers in between, which call what has fallen
-due. A directory whose disk failed is offline until the node starts again; the others go on.
+it says of all that are in it. Driven by the node at start and stop, and by timers in between, which call what is due. A
+directory whose disk failed is offline until the node starts again; the others go on.
 
 The marker of a clean shutdown is honest: it is written last, after every log of its directory was closed and the
 checkpoints were written, and it is gone, for good, before the first append.
