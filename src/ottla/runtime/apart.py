@@ -18,7 +18,7 @@ from struct import Struct
 from threading import Lock
 from typing import IO, Any
 
-from ottla.runtime.modesty import SLICE_S, leave_the_disk_to_others, leave_the_processor_to_others
+from ottla.runtime.modesty import SLICE_S, make_modest, take_only_what_is_left
 from ottla.runtime.plain_values import NotPlain, read_order, read_values, write_plain
 from ottla.runtime.seams import Apart, WorkStopped
 
@@ -94,7 +94,7 @@ class WorkerProcess:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
             # From here and not from there, so that its imports are modest, too.
-            leave_the_processor_to_others(process.pid)
+            make_modest(process.pid)
             return process
 
 
@@ -152,12 +152,12 @@ def _read_frame(stream: IO[bytes]) -> bytes:
 def main() -> None:
     """What the process does."""
     _end_with_parent()
-    leave_the_disk_to_others()
     # What the work prints by mistake must not come between the values.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The terminal's interrupt is for the node, which ends us.
     parent, bytes_per_second, work = read_order(_read_frame(sys.stdin.buffer))
+    take_only_what_is_left()
     paced = _PacedWork(parent, bytes_per_second, output)
     paced.spent(0)
     try:

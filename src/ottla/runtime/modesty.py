@@ -23,6 +23,8 @@ SLICE_S = 0.0001
 """The shortest that Linux grants (since 6.12; before that the wish has no effect)."""
 
 _NICEST = 19
+_NICE_WHILE_STARTING = 10
+"""Of the session. On a machine without a moment to spare the nicest would take ten seconds to start an interpreter."""
 _MACHINE = os.uname().machine
 _SCHEDULING_CALL = {"x86_64": 314, "aarch64": 274}.get(_MACHINE)
 _DISK_PRIORITY_CALL = {"x86_64": 251, "aarch64": 30}.get(_MACHINE)
@@ -39,7 +41,7 @@ def _system_call() -> Callable[..., int]:
     return ctypes.CDLL(None).syscall
 
 
-def leave_the_processor_to_others(process_id: int) -> None:
+def make_modest(process_id: int) -> None:
     """Of a process that leads a session of its own."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process_id, _NICEST)
@@ -52,10 +54,18 @@ def leave_the_processor_to_others(process_id: int) -> None:
             )
             _system_call()(_SCHEDULING_CALL, process_id, attributes, 0)
         os.sched_setscheduler(process_id, os.SCHED_IDLE, os.sched_param(0))
-        Path(f"/proc/{process_id}/autogroup").write_text(str(_NICEST))
+        _set_session(process_id, _NICE_WHILE_STARTING)
 
 
-def leave_the_disk_to_others() -> None:
-    """Of this process."""
-    if sys.platform == "linux" and _DISK_PRIORITY_CALL is not None:
-        _system_call()(_DISK_PRIORITY_CALL, _DISK_PRIORITY_OF_PROCESS, 0, _DISK_PRIORITY_IDLE)
+def take_only_what_is_left() -> None:
+    """Of this process, which is modest already, and now begins with what may take long."""
+    with contextlib.suppress(OSError):
+        if sys.platform != "linux":
+            return
+        if _DISK_PRIORITY_CALL is not None:
+            _system_call()(_DISK_PRIORITY_CALL, _DISK_PRIORITY_OF_PROCESS, 0, _DISK_PRIORITY_IDLE)
+        _set_session(os.getpid(), _NICEST)
+
+
+def _set_session(process_id: int, nice: int) -> None:
+    Path(f"/proc/{process_id}/autogroup").write_text(str(nice))
