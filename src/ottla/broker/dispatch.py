@@ -17,7 +17,7 @@ from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
-from ottla.broker.limits import ELEMENTS_MAX, LINGER_MS
+from ottla.broker.limits import ELEMENTS_MAX, LINGER_MS, elements_max
 from ottla.broker.promise import Promise
 from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.broker.request_metrics import SAMPLE_MASK, ApiMeters
@@ -191,7 +191,7 @@ class Dispatcher:
                 return self._step_down(frame)
             raise CloseConnection(f"version {version} of {api.name} is not served")
         head = read_request_header(frame)
-        request, _ = served.request.read(frame, head.body_position, version, ELEMENTS_MAX)
+        request, _ = served.request.read(frame, head.body_position, version, elements_max(api_key))
         context = self.context(connection, api_key, version, head.client_id)
         meters = self._metrics.of(api_key, api.name)
         meters.requests.value += 1

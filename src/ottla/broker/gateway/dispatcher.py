@@ -16,7 +16,7 @@ from ottla.broker.gateway.fetching import Fetches, without_session
 from ottla.broker.gateway.lanes import Lanes
 from ottla.broker.gateway.presenting import PRESENTED, Address, present
 from ottla.broker.gateway.routing import Everywhere, Route, forget_leaders, join, route_of, split
-from ottla.broker.limits import ELEMENTS_MAX
+from ottla.broker.limits import elements_max
 from ottla.broker.reply import Deferred, Reply
 from ottla.errors import KafkaError
 from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC, TopicKey
@@ -133,7 +133,7 @@ class GatewayDispatcher(Dispatcher):
         """None if this node answers it alone, with the bytes as they are."""
         began_s = self._clock.monotonic()
         head = read_request_header(frame)
-        request, _ = api.request.read(frame, head.body_position, version, ELEMENTS_MAX)
+        request, _ = api.request.read(frame, head.body_position, version, elements_max(api.key))
         if isinstance(request, FetchRequest) and (code := without_session(request)):
             return self.respond(api, version, correlation_id, FetchResponse(error_code=code))
         parts = split(route, request, self._cluster)
