@@ -122,9 +122,7 @@ def test_all_offsets_of_very_many_groups_are_told_in_one_answer(groups: Groups, 
         for group in answer.groups
         if not group.error_code
     }
-    assert found == {
-        each: {index: 1000 * number + index for index in range(100)} for number, each in enumerate(many)
-    }
+    assert found == {each: {index: 1000 * number + index for index in range(100)} for number, each in enumerate(many)}
 
 
 def test_so_many_partitions_are_asked_for_at_once(groups: Groups, client: Client, group: str, wide: Topic) -> None:

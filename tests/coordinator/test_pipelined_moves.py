@@ -26,6 +26,7 @@ from tests.seams.test_maintenance import until
 STEPS = 60
 COUNTER = "counter"
 
+
 class Write(NamedTuple):
     name: str
     promise: Promise[int]
@@ -59,8 +60,7 @@ class Walk:
             case "turn":
                 await turn()
             case "replicate":
-                log = it.partition.log
-                it.replicate(random.randint(log.high_watermark, log.log_end_offset))
+                it.replicate(random.choice(self.possible_ends()))
             case "refuse":
                 await self.refuse()
             case "move":
@@ -97,8 +97,7 @@ class Walk:
         it, log = self.it, self.it.partition.log
         it.resign()
         assert all(write.promise.done for write in self.writes), "nobody waits for who does not lead any more"
-        ends = [end for end in self.batch_ends() if end >= log.high_watermark]
-        log.truncate_to(self.random.choice([log.high_watermark, *ends]))
+        log.truncate_to(self.random.choice(self.possible_ends()))
         it.lead_two()
         await until(lambda: it.runtime._served[0].next_offset == log.log_end_offset)
         it.replicate()
@@ -114,9 +113,7 @@ class Walk:
         for write in self.writes:
             if write.promise.done and code(write.promise) is None:
                 assert write.offset + 2 <= log.high_watermark, "it was acknowledged before it was committed"
-        self.under_way_max = max(
-            self.under_way_max, sum(end > log.high_watermark for end in self.batch_ends())
-        )
+        self.under_way_max = max(self.under_way_max, sum(end > log.high_watermark for end in self.batch_ends()))
         assert self.it.toy.committed() == self.replayed(log.high_watermark)
 
     def check_outcomes(self) -> None:
@@ -132,6 +129,11 @@ class Walk:
                 counted += 1
                 assert found[write.name] == counted, f"{write.name} saw what never was"
         assert found.get(COUNTER, 0) == counted
+
+    def possible_ends(self) -> list[int]:
+        """How far another replica may have come: batches are copied whole."""
+        high_watermark = self.it.partition.log.high_watermark
+        return [high_watermark, *(end for end in self.batch_ends() if end > high_watermark)]
 
     def batch_ends(self) -> list[int]:
         return [header.next_offset for header, _ in self.batches()]

@@ -238,6 +238,13 @@ async def lives(member: Member | Modern) -> None:
         pass
 
 
+async def gone(living: asyncio.Future[None]) -> None:
+    """It asks for nothing any more."""
+    while not living.done():
+        living.cancel()
+        await asyncio.sleep(0)
+
+
 async def is_alone(it: Stage, member: Member) -> bool:
     """In a group that is stable."""
     answer = await it.client.ask(DescribeGroupsRequest(groups=[GROUP]), DescribeGroupsResponse, 5)
@@ -249,7 +256,6 @@ LIFE_STEPS = 24
 """Two joins, a sync and twenty heartbeats, with a leave at the end; a rebalance for the other takes more."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("on_its_way", [False, True], ids=["silent", "with a request on its way"])
 @pytest.mark.parametrize("beside", [False, True], ids=["before the other comes", "beside the other"])
 def test_a_member_of_a_classic_group_dies(beside: bool, on_its_way: bool) -> None:
@@ -262,9 +268,11 @@ def test_a_member_of_a_classic_group_dies(beside: bool, on_its_way: bool) -> Non
         living = living or asyncio.ensure_future(lives(other))
         # Its session, and then those who are there have the time of a rebalance to join again.
         await within(SESSION_MS + REBALANCE_MS + DELAY_MS, lambda: is_alone(it, other))
-        living.cancel()
+        await gone(living)
         await it.client.ask(
-            LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=other.member_id)]), LeaveGroupResponse, 5
+            LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=other.member_id)]),
+            LeaveGroupResponse,
+            5,
         )
 
     async def story(it: Stage) -> None:
@@ -310,7 +318,6 @@ class Modern:
             await asyncio.sleep(0.5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("on_its_way", [False, True], ids=["silent", "with a request on its way"])
 @pytest.mark.parametrize("beside", [False, True], ids=["before the other comes", "beside the other"])
 def test_a_member_of_a_consumer_group_dies(beside: bool, on_its_way: bool) -> None:
@@ -330,7 +337,7 @@ def test_a_member_of_a_consumer_group_dies(beside: bool, on_its_way: bool) -> No
         await lives(Modern(await Steps.of(it, steps, on_its_way=on_its_way), f"mortal-{steps}"))
         living = living or asyncio.ensure_future(lives(other))
         await within(CONSUMER_SESSION_MS, lambda: has_all(it, other))
-        living.cancel()
+        await gone(living)
         leave = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=other.member_id, member_epoch=-1)
         assert (await it.client.ask(leave, ConsumerGroupHeartbeatResponse, 1)).error_code == 0
 
@@ -421,9 +428,7 @@ async def nothing_is_open(it: Stage) -> bool:
     services = it.node.services
     logs = [log for place, log in services.logs.logs.items() if place.topic == "t"]
     wanted = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
-    fetch = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[wanted])], require_stable=True
-    )
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[wanted])], require_stable=True)
     (group,) = (await it.client.ask(fetch, OffsetFetchResponse, 9)).groups
     served = services.transactions.find(ID)
     known = None if served is None else served.shard.transactions.get(ID)
@@ -434,7 +439,6 @@ async def nothing_is_open(it: Stage) -> bool:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("on_its_way", [False, True], ids=["silent", "with a request on its way"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_transactional_producer_dies(version: int, on_its_way: bool) -> None:

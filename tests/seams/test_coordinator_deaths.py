@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-import pytest
-
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
@@ -162,7 +160,6 @@ async def check(moment: Moment) -> bool:
         return survived
 
 
-@pytest.mark.slow
 def test_whichever_disk_operation_is_the_last_nothing_acknowledged_is_lost() -> None:
     story = Story()
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:

@@ -58,9 +58,7 @@ class Story:
     def write(self, *, epoch: int = 0, transactional: bool = True) -> None:
         sequence = self._sequences.get(epoch, 0)
         self._sequences[epoch] = sequence + 1
-        builder = BatchBuilder(
-            producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
-        )
+        builder = BatchBuilder(producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=transactional)
         builder.append(0, None, b"x")
         self._append(PLACE, builder.build())
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordinator.offsets.gone_topics import AGAIN_MS, PAUSE_MS, SLICE_OFFSETS, TIMER
+from ottla.coordinator.offsets import gone_topics
+from ottla.coordinator.offsets.gone_topics import AGAIN_MS, PAUSE_MS, TIMER
 from ottla.metadata.images import MetadataImage
 from ottla.model import GROUP_TOPIC
 from tests.coordinator.offsets.acting import Acting, Partition
@@ -12,6 +13,7 @@ from tests.metadata.making import removed, replayed, topic, uid
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 OF_A, OF_B, OF_A_AGAIN = uid(1), uid(2), uid(3)
+SLICE_OFFSETS = 40
 HALF = SLICE_OFFSETS // 2
 GROUPS = [f"g{number}" for number in range(5)]
 WIDE: dict[Partition, int] = {("a", index): index for index in range(HALF)}
@@ -19,6 +21,11 @@ WIDE: dict[Partition, int] = {("a", index): index for index in range(HALF)}
 BEFORE = replayed(topic(GROUP_TOPIC, 9), topic("a", 1), topic("b", 2)).image
 GONE = replayed(removed(1), onto=BEFORE).image
 AGAIN = replayed(topic("a", 3), onto=GONE).image
+
+
+@pytest.fixture(autouse=True)
+def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gone_topics, "SLICE_OFFSETS", SLICE_OFFSETS)
 
 
 @pytest.fixture

@@ -59,9 +59,7 @@ async def _fetch_long(asked: _Asked, promise: Promise[Found]) -> OffsetFetchResp
     return _respond(asked.context, await asked.answer_in_turns(promise, AnswerBudget()))
 
 
-async def _fetch_several(
-    context: Context, groups: list[OffsetFetchRequestGroup], require_stable: bool
-) -> Message:
+async def _fetch_several(context: Context, groups: list[OffsetFetchRequestGroup], require_stable: bool) -> Message:
     answer = AnswerOfGroups(context, OffsetFetchResponse())
     together: list[tuple[_Asked, Promise[Found]]] = []
     count = 0

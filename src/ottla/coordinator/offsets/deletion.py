@@ -82,4 +82,3 @@ def _tombstones_of_group(state: OffsetState, group_id: str) -> list[EncodedRecor
     }
     places.update((place, None) for place in state.staged_places(group_id))
     return [tombstone(group_id, topic, partition) for topic, partition in places]
-

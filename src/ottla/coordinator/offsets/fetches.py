@@ -104,9 +104,7 @@ def _checked(state: OffsetState, group_id: str, topic: str, partitions: Iterable
     """With what is staged marked as such."""
     if not state.has_staged(group_id):
         return list(partitions)
-    return [
-        (index, _UNSTABLE if state.is_staged(group_id, topic, index) else kept) for index, kept in partitions
-    ]
+    return [(index, _UNSTABLE if state.is_staged(group_id, topic, index) else kept) for index, kept in partitions]
 
 
 def _answer(index: int, kept: bytes | None, topic_id: Uuid) -> OffsetFetchResponsePartitions:
