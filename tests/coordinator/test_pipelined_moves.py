@@ -1,8 +1,9 @@
 """Requests follow each other without waiting, and the coordinator dies or moves between any two of their steps.
 
-Random walks over the real driver (see toy.py), with a second replica that lags behind. A write may be gathered, appended
-or committed when the leadership ends, and the next leader may have any part of what was not committed. What was
-acknowledged is there for ever; what was refused never was; and what a request saw of those before it is true in the end.
+Random walks over the real driver (see toy.py), with a second replica that lags behind. A write may be gathered,
+appended or committed when the leadership ends, and the next leader may have any part of what was not committed. What
+was acknowledged is there for ever; what was refused never was; and what a request saw of those before it is true in the
+end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A client that dies after any of its steps keeps nobody waiting for longer than its timeout says.
 
-A whole node in memory, on a loop whose time jumps. The client falls silent after each step in turn, and with each of its
-requests on its way: what it was part of has to go on without it, in time.
+A whole node in memory, on a loop whose time jumps. The client falls silent after each step in turn, and with each of
+its requests on its way: what it was part of has to go on without it, in time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -73,6 +74,7 @@ SESSION_MS, REBALANCE_MS, DELAY_MS = 6_000, 10_000, 3_000
 CONSUMER_SESSION_MS = 45_000
 TRANSACTION_MS, LOOK_MS = 20_000, 10_000
 """How long a transaction may take, and how often the coordinator looks for those that have taken longer."""
+PATIENCE_MS = 60_000
 SLACK_S = 2.0
 """Between two looks of whoever waits."""
 SETTINGS = {
@@ -105,15 +107,25 @@ async def surroundings() -> AsyncIterator[Stage]:
     it = Stage(node, Client(), disk, clock, network)
     await network.connect("memory", 9092, it.client)
     await it.create(partitions=2)
-    for kind, name in ((0, GROUP), (1, ID)):
-        find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-        while (await it.client.ask(find, FindCoordinatorResponse, 4)).coordinators[0].error_code:
-            await asyncio.sleep(0.1)
-    services = node.services
-    while services.groups.find(GROUP) is None or services.transactions.find(ID) is None:
-        await asyncio.sleep(0.1)
+    await coordinated(it)
     yield it
     await node.stop()
+
+
+async def coordinated(it: Stage) -> None:
+    """The group and the transactional id have their coordinators, which have been loaded."""
+
+    async def found(kind: int, name: str) -> bool:
+        find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+        return (await it.client.ask(find, FindCoordinatorResponse, 4)).coordinators[0].error_code == 0
+
+    async def served() -> bool:
+        services = it.node.services
+        return services.groups.find(GROUP) is not None and services.transactions.find(ID) is not None
+
+    for kind, name in ((0, GROUP), (1, ID)):
+        await within(PATIENCE_MS, partial(found, kind, name))
+    await within(PATIENCE_MS, served)
 
 
 def run(story: Callable[[Stage], Awaitable[None]]) -> None:
@@ -232,10 +244,8 @@ class Member:
 
 
 async def lives(member: Member | Modern) -> None:
-    try:
+    with contextlib.suppress(Mortal):
         await member.live()
-    except Mortal:
-        pass
 
 
 async def gone(living: asyncio.Future[None]) -> None:
@@ -395,7 +405,7 @@ class Mover:
                 producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=0, transactional=True
             )
             builder.append(0, None, b"moved")
-            data = PartitionProduceData(index=index, records=builder.build())
+            data = PartitionProduceData(index=index, records=bytes(builder.build()))
             produce = ProduceRequest(
                 transactional_id=ID,
                 acks=-1,

@@ -2,7 +2,8 @@
 
 One node in memory coordinates a group and a transaction, whose requests follow each other without waiting. Before each
 operation of its disk the disk is copied, with what clients had been told by then. From every copy a node starts: the
-process died there. What was acknowledged must be found, what is found must have been asked for, and nothing may be half.
+process died there. What was acknowledged must be found, what is found must have been asked for, and nothing may be
+half.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
 from ottla.model import TopicPartition
-from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
-from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse
 from ottla.wire.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -29,7 +28,16 @@ from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
 from tests.jumping_loop import JumpingLoop
 from tests.log.faulty_disk import FaultyDisk, Operation
 from tests.seams.surroundings import MemoryNetwork, memory_runtime
-from tests.seams.test_client_deaths import FOREVER, GROUP, ID, SETTINGS, FlowingClock, Mover, Steps, nothing_is_open
+from tests.seams.test_client_deaths import (
+    FOREVER,
+    GROUP,
+    SETTINGS,
+    FlowingClock,
+    Mover,
+    Steps,
+    coordinated,
+    nothing_is_open,
+)
 from tests.seams.test_maintenance import Stage
 from tests.seams.test_node_in_memory import CONFIG, Client
 
@@ -66,12 +74,7 @@ async def node_on(disk: FaultyDisk, *, new: bool) -> AsyncIterator[Stage]:
     await network.connect("memory", 9092, it.client)
     if new:
         await it.create(partitions=2)
-    for kind, name in ((0, GROUP), (1, ID)):
-        find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-        while (await it.client.ask(find, FindCoordinatorResponse, 4)).coordinators[0].error_code:
-            await asyncio.sleep(0.1)
-    while node.services.groups.find(GROUP) is None or node.services.transactions.find(ID) is None:
-        await asyncio.sleep(0.1)
+    await coordinated(it)
     yield it
     disk.hook = None
     await node.stop()

@@ -102,7 +102,7 @@ def test_a_batch_of_an_epoch_in_which_the_partition_is_not_part_of_anything(stor
 
 def test_a_batch_of_an_epoch_that_is_over(story: Story) -> None:
     ended(story)
-    with pytest.raises(Violation, match="D8: .*producer 7 has epoch 0, after 1"):
+    with pytest.raises(Violation, match=r"D8: .*producer 7 has epoch 0, after 1"):
         story.write()
 
 
@@ -111,7 +111,7 @@ def test_a_batch_beside_the_transaction_that_its_producer_has_open(story: Story)
     story.write(epoch=1, transactional=False)
     story.becomes(_S.ONGOING, epoch=1)
     story.write(epoch=1)
-    with pytest.raises(Violation, match="D8: .*outside of the transaction that it began at 3"):
+    with pytest.raises(Violation, match=r"D8: .*outside of the transaction that it began at 3"):
         story.write(epoch=1, transactional=False)
 
 
@@ -132,7 +132,7 @@ def test_a_marker_of_a_coordinator_that_has_been_replaced(story: Story) -> None:
     ended(story, coordinator_epoch=5)
     story.mark(epoch=1, coordinator_epoch=5)  # A retry, and then one of its successor: both may be.
     story.mark(epoch=1, coordinator_epoch=6)
-    with pytest.raises(Violation, match="D14: .*coordinator epoch 5 after one of 6"):
+    with pytest.raises(Violation, match=r"D14: .*coordinator epoch 5 after one of 6"):
         story.mark(epoch=1, coordinator_epoch=5)
 
 

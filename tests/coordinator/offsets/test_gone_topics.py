@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from ottla.coordinator.offsets import gone_topics
@@ -68,7 +70,7 @@ def test_a_slice_at_a_time_with_others_between(acting: Acting) -> None:
     ends[-1] += 1
     while go_on(acting):
         ends.append(acting.end)
-    assert [after - before for before, after in zip(ends, ends[1:], strict=False)] == [2 * HALF + 1, 2 * HALF, HALF]
+    assert [after - before for before, after in pairwise(ends)] == [2 * HALF + 1, 2 * HALF, HALF]
     assert with_offsets(acting) == []
     assert acting.fetch("g0") == {B0: 8}
     assert acting.moved().fetch("g0") == {B0: 8}
