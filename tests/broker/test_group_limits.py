@@ -12,11 +12,11 @@ import pytest
 
 from ottla.broker.api import consumer_group_describe, consumer_group_heartbeat, describe_groups, offset_fetch
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
+from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX, GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
-from ottla.broker.limits import ELEMENTS_A_TURN_MAX, GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
+from ottla.broker.monitoring.request_metrics import RequestMetrics
 from ottla.broker.promise import Promise, broken, kept
-from ottla.broker.request_metrics import RequestMetrics
 from ottla.broker.services import Services
 from ottla.coordinator.consumer import Sender
 from ottla.coordinator.group_shard import GroupShard

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.transactions.producer_ids import ProducerIds
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.epochs import few_epochs
 from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest

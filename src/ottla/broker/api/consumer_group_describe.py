@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ottla.broker.answer_budget import AnswerOfGroups
+from ottla.broker.access.authorized_operations import on_group
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
-from ottla.broker.authorized_operations import on_group
+from ottla.broker.bounds.answer_budget import AnswerOfGroups
 from ottla.broker.context import Context
 from ottla.coordinator.group_shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError

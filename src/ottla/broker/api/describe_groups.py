@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ottla.broker.answer_budget import AnswerOfGroups
-from ottla.broker.authorized_operations import on_group
+from ottla.broker.access.authorized_operations import on_group
+from ottla.broker.bounds.answer_budget import AnswerOfGroups
 from ottla.broker.context import Context
 from ottla.coordinator.offsets.listing import describe_groups
 from ottla.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
 
-from ottla.broker.answer_budget import in_turns
+from ottla.broker.bounds.answer_budget import in_turns
 from ottla.broker.context import Context
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 
-from ottla.broker.answer_budget import AnswerBudget, AnswerOfGroups
+from ottla.broker.bounds.answer_budget import AnswerBudget, AnswerOfGroups
+from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX
 from ottla.broker.context import Context
-from ottla.broker.limits import ELEMENTS_A_TURN_MAX
 from ottla.broker.promise import Promise, broken, kept
 from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.offsets.fetches import Found

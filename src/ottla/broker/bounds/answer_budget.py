@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from typing import TypeVar
 
+from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX
 from ottla.broker.context import Context
-from ottla.broker.limits import ELEMENTS_A_TURN_MAX
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.splicing import Spliced
