@@ -141,6 +141,10 @@ class TimelineMap(Generic[K, V]):
         oldest = before[0]
         return None if oldest is _ABSENT else cast("V", oldest)
 
+    def is_settled(self, key: K) -> bool:
+        """Is the newest state of the key the committed one? If not, what it was since may come back."""
+        return key not in self._before
+
     def committed_items(self) -> Iterator[tuple[K, V]]:
         if not self._before:
             yield from self._newest.items()
