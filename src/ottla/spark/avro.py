@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.registry import RegistrySettings, shared_registry
@@ -141,6 +142,7 @@ class DeadLetters:
         for row, error in sorted(decoded.errors.items()):
             (line,) = batch.slice(row, 1).to_pylist()
             headers = line.get("headers") or ()
+            timestamp = line.get("timestamp")
             letters.append(
                 DeadLetter(
                     key=line.get("key"),
@@ -149,6 +151,7 @@ class DeadLetters:
                     topic=line["topic"],
                     partition=line["partition"],
                     offset=line["offset"],
+                    timestamp_ms=round(timestamp.timestamp() * 1000) if isinstance(timestamp, datetime) else None,
                     error=error,
                     schema_id=int(decoded.schema_ids[row]),
                     column=self.column,
@@ -161,6 +164,7 @@ def _batches(
     reading: Reading, column: str, dead_letters: DeadLetters | None, failure_column: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
         import pyarrow as pa
 
         decoder = reading.decoder()
@@ -176,8 +180,9 @@ def _batches(
             elif decoded.errors:
                 dead_letters.send(batch, decoded)
             if decoded.errors:
-                good = [row for row in range(len(typed)) if row not in decoded.errors]
-                typed = typed.take(pa.array(good, pa.int64()))
+                good = np.ones(len(typed), dtype=bool)
+                good[list(decoded.errors)] = False
+                typed = typed.filter(pa.array(good))
             yield typed
 
     return convert
@@ -195,6 +200,8 @@ def _failures(column: pa.Array, decoded: Decoded) -> pa.Array:
     import pyarrow as pa
 
     kind = pa.struct([("error", pa.string()), ("schemaId", pa.int32()), ("bytes", pa.binary())])
+    if not decoded.errors:
+        return pa.nulls(len(column), kind)
     told: list[dict[str, object] | None] = [None] * len(column)
     for row, error in decoded.errors.items():
         schema_id = int(decoded.schema_ids[row])

@@ -100,7 +100,7 @@ class BatchReader(DataSourceReader):
         ends = cluster.resolve(options.ending, subscribed, option="endingOffsets")
         pruning = self._pruning
         if pruning.since_ms is not None:
-            young = cluster.list_offsets(dict.fromkeys(subscribed, max(pruning.since_ms, 0)))
+            young = cluster.list_offsets(dict.fromkeys(subscribed, pruning.since_ms))
             starts = {each: max(starts[each], young[each]) if young[each] >= 0 else ends[each] for each in subscribed}
         ranges = [
             OffsetRange(

@@ -14,10 +14,12 @@ from pyspark import cloudpickle
 import ottla.testing
 from ottla.cli import pipeline
 from ottla.errors import StartupError
+from ottla.spark.failures import first_cause
 from ottla.spark.pipelines.definition import PipelineError, load
 from ottla.spark.pipelines.home import Home, State, Status, homes
-from ottla.spark.pipelines.runner import after, first_cause
-from ottla.spark.pipelines.sinks import TopicSink, to_table, to_topic
+from ottla.spark.pipelines.runner import after
+from ottla.spark.pipelines.sinks import Run, TopicSink, to_table, to_topic
+from ottla.spark.sink_options import SinkOptions
 
 SOUND = """
 from ottla.spark.pipelines import to_topic
@@ -95,6 +97,13 @@ def test_options_of_a_topic() -> None:
 def test_a_run_is_numbered_where_its_sink_can_tell_it_again(options: dict[str, str], exact: bool) -> None:
     """Options are spelled as Spark's users spell them."""
     assert to_topic("127.0.0.1:9092", "orders", **options)._is_exact() is exact
+
+
+def test_a_name_that_is_no_id_becomes_one() -> None:
+    run = Run(name="Bücher & Co " + 200 * "x", checkpoint=Path("c"), identity=32 * "0")
+    given = {"kafka.bootstrap.servers": "127.0.0.1:9092", "sinkId": run.sink_id}
+    assert SinkOptions.parse(given).sink_id == run.sink_id
+    assert run.sink_id.startswith("B_cher___Co_xxx")
 
 
 def test_one_runner_at_a_time(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """A pipeline's home: the directory of what it leaves behind.
 
 `checkpoint/` is Spark's own, where the stream stands; `status.json` is what `ottla pipeline status` shows, replaced
-whole after every batch; `runs` counts the batch runs that have finished: one that broke off comes again under its
-number; `id` is made once, so that a home which was lost and made anew is known as another; `lock` is held, with the
-runner's process id in it, for as long as it runs.
+whole after every batch; `failure.log` is all that is known of the last failure; `runs` counts the batch runs that have
+finished: one that broke off comes again under its number; `id` is made once, so that a home which was lost and made
+anew is known as another; `lock` is held, with the runner's process id in it, for as long as it runs.
 """
 
 from __future__ import annotations
@@ -119,6 +119,12 @@ class Home:
         unfinished = self.path / "status.json.new"
         unfinished.write_text(json.dumps({**asdict(status), "state": status.state.value, "at": time.time()}))
         unfinished.replace(self.path / "status.json")
+
+    def write_failure(self, account: str) -> Path:
+        """What is known of a failure; where it was written."""
+        path = self.path / "failure.log"
+        path.write_text(account)
+        return path
 
     def read_status(self) -> Status:
         """Raises `PipelineError` if no such pipeline has run."""

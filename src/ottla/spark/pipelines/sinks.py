@@ -3,6 +3,7 @@ if the sink can."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from ottla.spark.pipelines.tables.sink import TableSink
+
+
+NAME_LENGTH_MAX = 150
+"""Of a pipeline's name, as part of an id that takes 200."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,8 @@ class Run:
     def sink_id(self) -> str:
         """By which a sink knows the runs of this home: a home that was lost and made anew counts from 0 again, and its
         runs are others."""
-        return f"{self.name}-{self.identity}" if self.identity else self.name
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", self.name)[:NAME_LENGTH_MAX]
+        return f"{name}-{self.identity}" if self.identity else name
 
     def prepare(self, frame: DataFrame) -> DataStreamWriter:
         writer = frame.writeStream.queryName(self.name).option("checkpointLocation", str(self.checkpoint.absolute()))
