@@ -14,9 +14,9 @@ from ottla.model import ZERO_UUID
 from ottla.records import Record
 from ottla.records.batch import BatchHeader
 from ottla.records.control import ControlType, control_key
-from ottla.spark.coordination import Coordination
-from ottla.spark.decision_log import DecisionLog, DecisionsView, decision_from_json, decision_to_json
-from ottla.spark.two_phase import Claim, Decision, Staged
+from ottla.spark.sink.coordination import Coordination
+from ottla.spark.sink.decision_log import DecisionLog, DecisionsView, decision_from_json, decision_to_json
+from ottla.spark.sink.two_phase import Claim, Decision, Staged
 from ottla.wire.message import Message
 from ottla.wire.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.wire.messages.list_offsets_request import ListOffsetsRequest

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from ottla.spark.filters import Pruning
+from ottla.spark.source.filters import Pruning
 
 
 def pushed(*filters: Filter) -> tuple[Pruning, list[Filter]]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.model import TopicPartition, Uuid
-from ottla.spark.offsets import (
+from ottla.spark.source.offsets import (
     EARLIEST,
     LATEST,
     OffsetRange,

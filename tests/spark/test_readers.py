@@ -14,11 +14,11 @@ from confluent_kafka import Producer, admin
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from ottla.client.blocking import BlockingClient, Pending
-from ottla.spark.cluster import Cluster
-from ottla.spark.offsets import SourceError
-from ottla.spark.options import SourceOptions
-from ottla.spark.source import BatchReader, RangePartition
-from ottla.spark.stream import StreamReader
+from ottla.spark.source.cluster import Cluster
+from ottla.spark.source.offsets import SourceError
+from ottla.spark.source.options import SourceOptions
+from ottla.spark.source.batch import BatchReader, RangePartition
+from ottla.spark.source.stream import StreamReader
 from ottla.wire.message import Message
 from ottla.wire.messages.fetch_request import FetchRequest
 from tests.node_process import running_node
@@ -373,7 +373,7 @@ def test_a_batch_waits_for_enough_but_not_for_ever(
     name = new_topic()
     stage.write(5)
     now_s = 0.0
-    monkeypatch.setattr("ottla.spark.stream.monotonic_s", lambda: now_s)
+    monkeypatch.setattr("ottla.spark.source.stream.monotonic_s", lambda: now_s)
     reader = stage.stream(startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="30s")
     assert reader.getDefaultReadLimit() == ReadMinRows(10)
     start = reader.initialOffset()

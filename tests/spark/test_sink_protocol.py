@@ -12,10 +12,11 @@ from confluent_kafka import admin
 from ottla.client.blocking import CoordinatorKind
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import decision_log, transactions
-from ottla.spark.connections import connections
-from ottla.spark.staging import _take_id
-from ottla.spark.transactions import OpenSink, SinkError, TaskResult, commit, open_sink, undo
-from ottla.spark.two_phase import Claim, Staged
+from ottla.spark.sink.connections import connections
+from ottla.spark.sink.staging import _take_id
+from ottla.spark.sink.driver import commit, open_sink, undo
+from ottla.spark.sink.handover import OpenSink, SinkError, TaskResult
+from ottla.spark.sink.two_phase import Claim, Staged
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 from tests.node_process import NodeProcess, running_node
@@ -133,7 +134,7 @@ def test_a_cluster_that_does_not_list_transactions_holds_nothing_up(
     opened = open_sink(query.sink_options, query.sink)
     commit(query.sink_options, stage_all(query, opened, 0))
     assert rows(query) == sorted(query.expected(1).elements())
-    assert [record.getMessage() for record in caplog.records if record.name == "ottla.spark.transactions"] == [
+    assert [record.getMessage() for record in caplog.records if record.name == "ottla.spark.sink.driver"] == [
         f"What attempts that died have left open under the sink {query.sink} cannot be found "
         "(CLUSTER_AUTHORIZATION_FAILED): readers of committed records may wait for it, until the sink is opened again "
         "or kafka.transaction.timeout.ms is over."

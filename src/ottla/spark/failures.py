@@ -32,7 +32,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _is_exception(line: str) -> bool:
-    """`ottla.spark.offsets.SourceError: …`: one of Python's, not one of Java's."""
+    """`ottla.spark.source.offsets.SourceError: …`: one of Python's, not one of Java's."""
     name, colon, _ = line.partition(": ")
     dotted = name.replace(".", "").replace("_", "")
     is_one = name.startswith("ottla.") or name.endswith(("Error", "Exception", "Option"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +21,7 @@ from ottla.spark.pipelines.definition import PipelineError, load
 from ottla.spark.pipelines.home import Home, State, Status, homes
 from ottla.spark.pipelines.runner import after
 from ottla.spark.pipelines.sinks import Run, TopicSink, to_table, to_topic
-from ottla.spark.sink_options import SinkOptions
+from ottla.spark.sink.options import SinkOptions
 
 SOUND = """
 from ottla.spark.pipelines import to_topic
@@ -116,6 +118,19 @@ def test_one_runner_at_a_time(tmp_path: Path) -> None:
     assert home.runner() is None
     with home.held():
         pass
+
+
+def test_who_only_looks_keeps_nobody_from_running(tmp_path: Path) -> None:
+    home = Home(tmp_path / "orders")
+    with home.held():
+        pass
+    with open(tmp_path / "orders" / "lock", "r+", encoding="ascii") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        done = Timer(0.2, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        done.start()
+        with home.held():
+            assert home.runner() == os.getpid()
+        done.join()
 
 
 def test_the_status_of_a_runner_that_was_killed(tmp_path: Path) -> None:

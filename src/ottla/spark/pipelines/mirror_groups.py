@@ -19,7 +19,7 @@ from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
-from ottla.spark.offsets import Positions, SourceError
+from ottla.spark.source.offsets import Positions, SourceError
 from ottla.spark.pipelines.mirror_places import Place, TargetLog
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.spark.checkpoints import query_id_of
+from ottla.spark.sink.checkpoints import query_id_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,7 +87,7 @@ class TopicSink:
 
     def _is_exact(self) -> bool:
         """And is it ours to say how the sink is known again?"""
-        from ottla.spark.sink_options import DeliveryGuarantee, SinkOptions
+        from ottla.spark.sink.options import DeliveryGuarantee, SinkOptions
 
         options = SinkOptions.parse(self._options())
         return options.guarantee is DeliveryGuarantee.EXACTLY_ONCE and options.sink_id is None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.spark.pipelines.definition import PipelineError
-from ottla.spark.pipelines.tables.files import StagedFile
+from ottla.spark.pipelines.tables.files import StagedFile, local_path
 from ottla.spark.pipelines.tables.partitioning import TimePartitioning
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class DeltaTable:
         )
 
     def holds(self, path: str) -> bool:
-        return path in {_local(each) for each in self.files()} if self._table() is not None else False
+        return path in {local_path(each) for each in self.files()} if self._table() is not None else False
 
     def files(self) -> list[str]:
         table = self._table()
@@ -109,7 +109,3 @@ class DeltaTable:
         if new:
             table.alter.add_columns(new)
             table.update_incremental()
-
-
-def _local(path: str) -> str:
-    return path.removeprefix("file://")

@@ -49,6 +49,10 @@ def stage(
     return [StagedFile(**row.asDict()) for row in frame.mapInArrow(task, _COLUMNS).collect()]
 
 
+def local_path(uri: str) -> str:
+    return uri.removeprefix("file://")
+
+
 def stem(app: str, batch: int) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.]', '_', app)}-{batch}-"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from ottla.spark.pipelines.definition import PipelineError
-from ottla.spark.pipelines.tables.files import StagedFile
+from ottla.spark.pipelines.tables.files import StagedFile, local_path
 from ottla.spark.pipelines.tables.partitioning import TimePartitioning, Unit
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class IcebergTable:
         import pyarrow.parquet as pq
         from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 
-        rows = pa.concat_tables([pq.read_table(_local(each.file_path)) for each in files], promote_options="permissive")
+        rows = pa.concat_tables([pq.read_table(local_path(each.file_path)) for each in files], promote_options="permissive")
         merged = self.directory / f"compacted-{uuid4().hex}.parquet"
         wanted = schema_to_pyarrow(table.schema(), include_field_ids=False)
         pq.write_table(rows.cast(_narrowed(wanted, rows.schema)), merged, compression="zstd")
@@ -204,10 +204,6 @@ def _is_same(known: pa.DataType, wanted: pa.DataType) -> bool:
         return "nested" if types.is_nested(each) else str(each)
 
     return kind(known) == kind(wanted)
-
-
-def _local(path: str) -> str:
-    return path.removeprefix("file://")
 
 
 def _narrowed(wanted: pa.Schema, there: pa.Schema) -> pa.Schema:

@@ -1,15 +1,4 @@
-"""Avro in Spark, in the format of Confluent's serializers: framed bytes to typed columns and back.
-
-    from ottla.spark.avro import decode, from_confluent_avro, to_confluent_avro
-
-    typed = decode(orders, registry="http://localhost:8081", subject="orders-value", dead_letter_topic="orders.dead",
-                   kafka={"bootstrap.servers": "localhost:9092"})
-    typed.select("value.*")
-
-Every record is read by the schema that it was written with, and becomes a column of one type: that of the reader's
-schema, which is the newest of `subject`, or the one that is given. Registries are asked over plain HTTP: Ottla's or any
-other with Confluent's API.
-"""
+"""What a query calls: functions of columns and DataFrames, which send a decoder or an encoder to the tasks."""
 
 from __future__ import annotations
 
@@ -22,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.client.registry import RegistrySettings, shared_registry
 from ottla.client.settings import ClientSettings
 from ottla.schemas.avro import Schema, canonical_text, parse
-from ottla.spark.avro_decoder import Decoded, Decoder
-from ottla.spark.avro_encoder import Encoder
-from ottla.spark.avro_types import avro_of, spark_type
+from ottla.spark.avro.decoder import Decoded, Decoder
+from ottla.spark.avro.encoder import Encoder
+from ottla.spark.avro.types import avro_of, spark_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,7 +124,7 @@ class DeadLetters:
     column: str
 
     def send(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        from ottla.spark.cluster import shared_client
+        from ottla.spark.clients import shared_client
         from ottla.spark.dead_letters import DeadLetter, send
 
         letters = []
