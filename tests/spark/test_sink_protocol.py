@@ -321,9 +321,10 @@ def test_a_process_takes_its_transactional_ids_again_only_under_a_later_claim() 
     assert _take_id(opened(3, producer_id=8)) not in (first, second), "no telling which is later"
 
 
-def test_a_batch_is_written_if_its_query_has_decided_on_it_or_on_a_later_one() -> None:
+def test_the_last_batch_of_a_query_is_known_again_and_earlier_ones_are_refused() -> None:
     opened = OpenSink(sink="s", claim=FIRST, forsaken=False, decided=("q", 7))
     assert opened.has_written("q", 7)
-    assert opened.has_written("q", 6)
+    with pytest.raises(SinkError, match="Batch 6 comes to the sink .*, which has written batch 7 already"):
+        opened.has_written("q", 6)
     assert not opened.has_written("q", 8)
     assert not opened.has_written("another", 7), "a query with a checkpoint of its own counts its own batches"

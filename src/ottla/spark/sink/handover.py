@@ -24,8 +24,17 @@ class OpenSink:
     """The query and the batch of the newest decision, whose transactions are all committed."""
 
     def has_written(self, query_id: str, batch_id: int) -> bool:
-        """Is this batch, or a later one of the same query, in the topics?"""
-        return self.decided is not None and self.decided[0] == query_id and batch_id <= self.decided[1]
+        """Is this batch in the topics? Raises `SinkError` if a later one of the same query is: a query that goes on
+        repeats its last batch and no other, so nobody knows what would be left out."""
+        if self.decided is None or self.decided[0] != query_id:
+            return False
+        if batch_id < self.decided[1]:
+            raise SinkError(
+                f"Batch {batch_id} comes to the sink {self.sink}, which has written batch {self.decided[1]} already: "
+                f"the query goes on from a checkpoint that is not its newest, or counts anew. Bring the newest "
+                f"checkpoint back, or choose another sinkId."
+            )
+        return batch_id == self.decided[1]
 
     @property
     def next_batch_id(self) -> int:
