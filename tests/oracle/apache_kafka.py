@@ -23,6 +23,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tarfile
 import tempfile
 import threading
 import time
@@ -144,6 +145,24 @@ _REGISTRY_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
+APICURIO_VERSION = "3.0.9"
+"""The last that runs on Java 17."""
+_APICURIO_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ottla</groupId>
+  <artifactId>apicurio</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>io.apicurio</groupId><artifactId>apicurio-registry-app</artifactId><version>{APICURIO_VERSION}</version>
+      <type>tar.gz</type><classifier>all</classifier>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
 class OracleUnavailable(RuntimeError):
     """Java, Maven or the jars cannot be had here; the message says what is missing."""
 
@@ -213,6 +232,20 @@ def registry_client() -> list[Path]:
         if not jars.is_dir():
             _resolve(jars, _REGISTRY_POM)
     return sorted(jars.glob("*.jar"))
+
+
+def apicurio() -> Path:
+    """Apicurio's schema registry, which speaks Confluent's REST API: where its distribution was unpacked."""
+    place = CACHE / f"apicurio-{APICURIO_VERSION}"
+    with _cache_lock():
+        if not place.is_dir():
+            with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+                _resolve(Path(scratch) / "archive", _APICURIO_POM)
+                (archive,) = (Path(scratch) / "archive").iterdir()
+                with tarfile.open(archive) as packed:
+                    packed.extractall(Path(scratch) / "unpacked", filter="data")
+                (Path(scratch) / "unpacked").rename(place)
+    return place
 
 
 def _resolve(jars: Path, wanted: str = _POM) -> None:

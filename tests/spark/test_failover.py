@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.batch import BatchReader
+from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.stream import StreamReader
 from tests.cluster.harness import running_cluster
 

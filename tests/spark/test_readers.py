@@ -14,10 +14,10 @@ from confluent_kafka import Producer, admin
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from ottla.client.blocking import BlockingClient, Pending
+from ottla.spark.source.batch import BatchReader, RangePartition
 from ottla.spark.source.cluster import Cluster
 from ottla.spark.source.offsets import SourceError
 from ottla.spark.source.options import SourceOptions
-from ottla.spark.source.batch import BatchReader, RangePartition
 from ottla.spark.source.stream import StreamReader
 from ottla.wire.message import Message
 from ottla.wire.messages.fetch_request import FetchRequest

@@ -13,9 +13,9 @@ from ottla.client.blocking import CoordinatorKind
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import decision_log, transactions
 from ottla.spark.sink.connections import connections
-from ottla.spark.sink.staging import _take_id
 from ottla.spark.sink.driver import commit, open_sink, undo
 from ottla.spark.sink.handover import OpenSink, SinkError, TaskResult
+from ottla.spark.sink.staging import _take_id
 from ottla.spark.sink.two_phase import Claim, Staged
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
@@ -324,7 +324,7 @@ def test_a_process_takes_its_transactional_ids_again_only_under_a_later_claim() 
 def test_the_last_batch_of_a_query_is_known_again_and_earlier_ones_are_refused() -> None:
     opened = OpenSink(sink="s", claim=FIRST, forsaken=False, decided=("q", 7))
     assert opened.has_written("q", 7)
-    with pytest.raises(SinkError, match="Batch 6 comes to the sink .*, which has written batch 7 already"):
+    with pytest.raises(SinkError, match=r"Batch 6 comes to the sink .*, which has written batch 7 already"):
         opened.has_written("q", 6)
     assert not opened.has_written("q", 8)
     assert not opened.has_written("another", 7), "a query with a checkpoint of its own counts its own batches"

@@ -19,12 +19,12 @@ from ottla.model import TopicPartition
 from ottla.records.packing import PackedBatch
 from ottla.records.partitioner import partition_of_key
 from ottla.spark.sink.checkpoints import query_id_of
-from ottla.spark.sink.producing import Producer
-from ottla.spark.sink.writers import _may_be_repeated
-from ottla.spark.sink.options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
 from ottla.spark.sink.handover import SinkError
+from ottla.spark.sink.options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
+from ottla.spark.sink.producing import Producer
 from ottla.spark.sink.rows import Rows
 from ottla.spark.sink.staging import Task, send, stage
+from ottla.spark.sink.writers import _may_be_repeated
 from tests.node_process import NodeProcess, running_node
 from tests.spark.sink_world import (
     Query,

@@ -4,9 +4,9 @@ PySpark finds the format by itself (`pyspark_ottla`, `format`), in the driver an
 
     spark.read.format("ottla").option("kafka.bootstrap.servers", …).option("subscribe", "orders").load()
 
-`source/` reads and `sink/` writes; `avro/` has typed columns, `pipelines/` what `ottla pipeline` runs, `sql` what `ottla
-sql` asks. `session` makes a quiet local session. Executors load a small tree: this room, `client`, `records`, `wire`,
-`runtime`, and never the server.
+`source/` reads and `sink/` writes; `avro/` has typed columns, `pipelines/` what `ottla pipeline` runs, and `sql` is the
+way from a query to topics. `session` makes a quiet local session. Executors load a small tree: this room, `client`,
+`records`, `wire`, `runtime`, and never the server.
 """
 
 from __future__ import annotations

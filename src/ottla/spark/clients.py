@@ -1,5 +1,5 @@
-"""One client for each set of settings, which lives as long as its process, in Spark's driver and in its Python workers: a
-micro-batch finds its connections open."""
+"""One client for each set of settings, which lives as long as its process, in Spark's driver and in its Python workers:
+a micro-batch finds its connections open."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ sink = to_topic("{node.bootstrap}", "copy")
         command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=os.environ
     )
     assert done.returncode == 1
-    *progress, said = " ".join(done.stderr.splitlines()).split("lost failed: ")
+    _, said = " ".join(done.stderr.splitlines()).split("lost failed: ")
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
     assert said.startswith("The topic no-such-topic does not exist: create it, or correct the option.")

@@ -13,11 +13,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from ottla.spark.failures import first_cause, hush
-from ottla.spark.source.offsets import StreamOffset
 from ottla.spark.pipelines.definition import Pipeline, PipelineError
 from ottla.spark.pipelines.home import Home, State, Status
 from ottla.spark.pipelines.sinks import Run
 from ottla.spark.session import session
+from ottla.spark.source.offsets import StreamOffset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,8 +26,8 @@ from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, BatchHeader, batches, iterate, read_end_txn_marker
 from ottla.records.records import Record
 from ottla.runtime.blocking import monotonic_s, pause
-from ottla.spark.sink.coordination import Coordination
 from ottla.spark.crash_points import reached
+from ottla.spark.sink.coordination import Coordination
 from ottla.spark.sink.two_phase import Claim, Decision, DecisionsRead, Recorded, Staged
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.blocking import monotonic_s
+from ottla.spark.crash_points import reached
 from ottla.spark.sink.connections import Connections, connections
 from ottla.spark.sink.coordination import is_fencing
-from ottla.spark.crash_points import reached
 from ottla.spark.sink.decision_log import claim_id, task_prefix
-from ottla.spark.sink.options import SinkOptions
 from ottla.spark.sink.handover import OpenSink, SinkError, TaskResult
+from ottla.spark.sink.options import SinkOptions
 from ottla.spark.sink.two_phase import (
     Claim,
     Committing,

@@ -23,12 +23,12 @@ from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.records.packing import batches_of, byte_strings, rows_by_partition
 from ottla.records.partitioner import partitioner
 from ottla.runtime.memory import keep_freed_memory
-from ottla.spark.sink.connections import connections
 from ottla.spark.crash_points import reached
+from ottla.spark.sink.connections import connections
 from ottla.spark.sink.decision_log import task_prefix
-from ottla.spark.sink.producing import Producer, ProducerSettings
-from ottla.spark.sink.options import DeliveryGuarantee, SinkOptions
 from ottla.spark.sink.handover import OpenSink, SinkError, TaskResult
+from ottla.spark.sink.options import DeliveryGuarantee, SinkOptions
+from ottla.spark.sink.producing import Producer, ProducerSettings
 from ottla.spark.sink.rows import Rows
 from ottla.spark.sink.two_phase import Claim, Staged
 

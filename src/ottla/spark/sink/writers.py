@@ -17,11 +17,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ottla.spark.sink.checkpoints import query_id_of
+from ottla.spark.sink.driver import commit, open_sink, undo
+from ottla.spark.sink.handover import OpenSink, TaskResult
 from ottla.spark.sink.options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
 from ottla.spark.sink.rows import check_schema
 from ottla.spark.sink.staging import Task, send, stage
-from ottla.spark.sink.driver import commit, open_sink, undo
-from ottla.spark.sink.handover import OpenSink, TaskResult
 
 if TYPE_CHECKING:
     import pyarrow as pa

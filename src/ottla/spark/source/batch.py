@@ -1,5 +1,5 @@
-"""The reader of batch queries. PySpark asks it for partitions (ranges of offsets), in a process that plans, and sends it
-to the tasks, which read one partition each.
+"""The reader of batch queries. PySpark asks it for partitions (ranges of offsets), in a process that plans, and sends
+it to the tasks, which read one partition each.
 """
 
 from __future__ import annotations

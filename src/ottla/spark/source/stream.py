@@ -22,11 +22,20 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.model import ZERO_UUID, TopicPartition
 from ottla.runtime.blocking import monotonic_s
+from ottla.spark.source.batch import RangePartition, read_partition
 from ottla.spark.source.cluster import Cluster, ids_of, partitions_of
-from ottla.spark.source.offsets import EARLIEST, LATEST, OffsetRange, Positions, SourceError, StreamOffset, shared_out, split
+from ottla.spark.source.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Positions,
+    SourceError,
+    StreamOffset,
+    shared_out,
+    split,
+)
 from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.progress import GroupProgress
-from ottla.spark.source.batch import RangePartition, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -101,7 +101,9 @@ class IcebergTable:
         import pyarrow.parquet as pq
         from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 
-        rows = pa.concat_tables([pq.read_table(local_path(each.file_path)) for each in files], promote_options="permissive")
+        rows = pa.concat_tables(
+            [pq.read_table(local_path(each.file_path)) for each in files], promote_options="permissive"
+        )
         merged = self.directory / f"compacted-{uuid4().hex}.parquet"
         wanted = schema_to_pyarrow(table.schema(), include_field_ids=False)
         pq.write_table(rows.cast(_narrowed(wanted, rows.schema)), merged, compression="zstd")
