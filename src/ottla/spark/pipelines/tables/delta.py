@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.spark.pipelines.definition import PipelineError
-from ottla.spark.pipelines.tables.files import StagedFile, local_path
+from ottla.spark.pipelines.tables.files import StagedFile
 from ottla.spark.pipelines.tables.partitioning import TimePartitioning
 
 if TYPE_CHECKING:
@@ -59,14 +59,9 @@ class DeltaTable:
             commit_properties=CommitProperties(app_transactions=[Transaction(app, batch)]),
         )
 
-    def holds(self, path: str) -> bool:
-        return path in {local_path(each) for each in self.files()} if self._table() is not None else False
-
     def files(self) -> list[str]:
         table = self._table()
-        if table is None:
-            raise PipelineError(f"There is no table at {self.location}.")
-        return table.file_uris()
+        return [] if table is None else table.file_uris()
 
     def compact(self) -> int:
         table = self._table()
