@@ -11,7 +11,7 @@ from confluent_kafka import admin
 
 from ottla.client.blocking import CoordinatorKind
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark import decision_log, transactions
+from ottla.spark.sink import decision_log, driver
 from ottla.spark.sink.connections import connections
 from ottla.spark.sink.driver import commit, open_sink, undo
 from ottla.spark.sink.handover import OpenSink, SinkError, TaskResult
@@ -88,7 +88,7 @@ def test_what_an_attempt_that_died_left_open_ends_with_its_batch(
 ) -> None:
     """No batch comes after it, and it is not time to look for such: the second attempt tells of the first."""
     query = new_query()
-    monkeypatch.setitem(transactions._swept_s, query.sink, math.inf)
+    monkeypatch.setitem(driver._swept_s, query.sink, math.inf)
     query.crashes = ["rows-acknowledged"]
     query.try_batch(0)
     assert query.died_at == ["rows-acknowledged"]
