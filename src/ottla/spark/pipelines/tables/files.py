@@ -49,6 +49,10 @@ def stage(
     return [StagedFile(**row.asDict()) for row in frame.mapInArrow(task, _COLUMNS).collect()]
 
 
+def local_path(uri: str) -> str:
+    return uri.removeprefix("file://")
+
+
 def stem(app: str, batch: int) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.]', '_', app)}-{batch}-"
 
@@ -59,7 +63,7 @@ def forget_unfinished(directory: Path, app: str, last: int, *, known: Callable[[
     begin = re.compile(re.escape(stem(app, 0).removesuffix("0-")) + r"(\d+)-[0-9a-f]{32}\.parquet$")
     named = ((path, begin.match(path.name)) for path in directory.rglob("*.parquet"))
     late = [path for path, found in named if found is not None and int(found.group(1)) > last]
-    kept = {each.removeprefix("file://") for each in known()} if late else set()
+    kept = {local_path(each) for each in known()} if late else set()
     unfinished = [path for path in late if str(path) not in kept]
     for path in unfinished:
         path.unlink()

@@ -26,9 +26,9 @@ from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, BatchHeader, batches, iterate, read_end_txn_marker
 from ottla.records.records import Record
 from ottla.runtime.blocking import monotonic_s, pause
-from ottla.spark.coordination import Coordination
 from ottla.spark.crash_points import reached
-from ottla.spark.two_phase import Claim, Decision, DecisionsRead, Recorded, Staged
+from ottla.spark.sink.coordination import Coordination
+from ottla.spark.sink.two_phase import Claim, Decision, DecisionsRead, Recorded, Staged
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -225,11 +225,17 @@ class DecisionLog:
         if self._position > end:
             self._begin_at(0)  # The topic was deleted and made anew.
         while self._position < end:
+            begun = self._position
             for header, batch in batches(self._fetch().records or b""):
                 if header.next_offset > self._position:
                     records = [record for record in iterate(batch) if record.offset >= self._position]
                     self._view.on_batch(header, records)
                     self._position = header.next_offset
+            if self._position == begun:
+                # Another leader, that does not know yet, or has lost, what the one before told of: it is asked itself.
+                raise KafkaError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.topic} gives nothing from offset {begun} on, before {end}."
+                )
 
     def _begin_at(self, offset: int) -> None:
         self._view = DecisionsView()

@@ -1,42 +1,28 @@
 """What the source asks of a cluster before it reads: which partitions there are, where they begin and where they end.
 
-One client for each set of settings lives as long as its process, in Spark's driver and in its Python workers: a
-micro-batch finds its connections open. Driven by the readers (`source`, `stream`) and by the tasks (`reading`).
+Driven by the readers (`batch`, `stream`) and by the tasks (`ranges`).
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ottla.client.blocking import BlockingClient, TopicInfo
-from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, Uuid
 from ottla.runtime.blocking import pause
-from ottla.spark.offsets import LATEST, OffsetSpec, Positions, SourceError
-from ottla.spark.options import SourceOptions, Subscription
+from ottla.spark.clients import shared_client
+from ottla.spark.source.offsets import LATEST, OffsetSpec, Positions, SourceError
+from ottla.spark.source.options import SourceOptions, Subscription
 
 _LOG = logging.getLogger(__name__)
 
 _LOOKS = 3
 """How often a topic must be missing before it does not exist: a broker may not have heard of a new one yet."""
 _BETWEEN_LOOKS_S = 0.3
-
-_clients: dict[tuple[int, ClientSettings], BlockingClient] = {}
-
-
-def shared_client(settings: ClientSettings) -> BlockingClient:
-    """The client of this process with these settings. A forked process has its own: sockets cannot be shared."""
-    key = (os.getpid(), settings)
-    if key not in _clients:
-        _clients[key] = BlockingClient(settings)
-        atexit.register(_clients[key].close)
-    return _clients[key]
 
 
 class Cluster:

@@ -6,9 +6,9 @@ import os
 from functools import cached_property
 
 from ottla.client.settings import ClientSettings
-from ottla.spark.cluster import shared_client
-from ottla.spark.coordination import Coordination
-from ottla.spark.decision_log import DecisionLog
+from ottla.spark.clients import shared_client
+from ottla.spark.sink.coordination import Coordination
+from ottla.spark.sink.decision_log import DecisionLog
 
 
 class Connections:

@@ -1,25 +1,23 @@
 """The driver's side of the exactly-once sink: carries out what the machines of `two_phase` ask for, one by one.
 
-`open_sink` before the tasks begin, `commit` when all have staged, `undo` when the batch has failed. What the tasks need
-goes to them as `OpenSink`, and comes back with what they did as `TaskResult`: these are all that crosses, since Spark
-runs the driver's side in whichever process it likes.
+`open_sink` before the tasks begin, `commit` when all have staged, `undo` when the batch has failed. Spark calls each in
+whichever process it likes: what they know of one another is what is handed over (`handover`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.blocking import monotonic_s
-from ottla.spark.connections import Connections, connections
-from ottla.spark.coordination import is_fencing
 from ottla.spark.crash_points import reached
-from ottla.spark.decision_log import claim_id, task_prefix
-from ottla.spark.sink_options import SinkOptions
-from ottla.spark.two_phase import (
+from ottla.spark.sink.connections import Connections, connections
+from ottla.spark.sink.coordination import is_fencing
+from ottla.spark.sink.decision_log import claim_id, task_prefix
+from ottla.spark.sink.handover import OpenSink, SinkError, TaskResult
+from ottla.spark.sink.options import SinkOptions
+from ottla.spark.sink.two_phase import (
     Claim,
     Committing,
     Decision,
@@ -50,44 +48,6 @@ SWEEP_INTERVAL_S = 10.0
 BRIEFLY_MS = 2_000
 
 Machine = Opening | Committing | Undoing
-
-
-class SinkError(RuntimeError):
-    """The batch could not be written, or not whole; the message is what to do about it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenSink:
-    """What a task must know to write for this sink."""
-
-    sink: str
-    claim: Claim
-    forsaken: bool
-    decided: tuple[str, int] | None
-    """The query and the batch of the newest decision, whose transactions are all committed."""
-
-    def has_written(self, query_id: str, batch_id: int) -> bool:
-        """Is this batch, or a later one of the same query, in the topics?"""
-        return self.decided is not None and self.decided[0] == query_id and batch_id <= self.decided[1]
-
-    @property
-    def next_batch_id(self) -> int:
-        """For writes that are not counted by anybody else."""
-        return 0 if self.decided is None else self.decided[1] + 1
-
-
-class TaskResult(NamedTuple):
-    """What one task has done."""
-
-    opened: OpenSink
-    query_id: str
-    batch_id: int
-    skipped: bool
-    """Was the batch decided and committed before?"""
-    staged: Staged | None
-    """None if there was no row."""
-    repeated: bool = False
-    """May there have been another attempt at the task?"""
 
 
 _claims: dict[str, Claim] = {}

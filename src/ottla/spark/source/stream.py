@@ -22,11 +22,20 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.model import ZERO_UUID, TopicPartition
 from ottla.runtime.blocking import monotonic_s
-from ottla.spark.cluster import Cluster, ids_of, partitions_of
-from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, Positions, SourceError, StreamOffset, shared_out, split
-from ottla.spark.options import SourceOptions
-from ottla.spark.progress import GroupProgress
-from ottla.spark.source import RangePartition, read_partition
+from ottla.spark.source.batch import RangePartition, read_partition
+from ottla.spark.source.cluster import Cluster, ids_of, partitions_of
+from ottla.spark.source.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Positions,
+    SourceError,
+    StreamOffset,
+    shared_out,
+    split,
+)
+from ottla.spark.source.options import SourceOptions
+from ottla.spark.source.progress import GroupProgress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,9 +54,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress = GroupProgress(self._cluster) if options.commit_progress else None
         self._topics: dict[str, TopicInfo] = {}
         self._topics_at_s = float("-inf")
+        self._initial: StreamOffset | None = None
         self._target: StreamOffset | None = None
         """Where Trigger.AvailableNow ends."""
         self._latest: StreamOffset | None = None
+        self._missing: set[TopicPartition] = set()
+        """What was there once and is not now, as far as that was told."""
         self._held_since_s: float | None = None
         """Since when there are fewer offsets than minOffsetsPerTrigger."""
 
@@ -60,10 +72,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Where the query stands.
 
     def initialOffset(self) -> Said:
-        topics = self._refresh(must_exist=True)
-        partitions = partitions_of(topics, self._options.subscription)
-        positions = self._cluster.resolve(self._options.starting, partitions, option="startingOffsets")
-        return StreamOffset(positions=positions, topic_ids=ids_of(topics)).to_json()
+        """Spark asks before it plans the first batch and again before it reads it. The end of a topic may have moved
+        meanwhile: what lies between belongs to the batch."""
+        if self._initial is None:
+            topics = self._refresh(must_exist=True)
+            partitions = partitions_of(topics, self._options.subscription)
+            positions = self._cluster.resolve(self._options.starting, partitions, option="startingOffsets")
+            self._initial = StreamOffset(positions=positions, topic_ids=ids_of(topics))
+        return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.offsets_max:
@@ -78,18 +94,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Said:
         begun = StreamOffset.from_json(start)
         self._check_same_query(begun)
+        latest = self._latest = self._target or self._ends(self._topics_now())
         if self._progress is not None:
-            self._progress.tell(begun)
-        self._latest = self._target or self._ends(self._topics_now())
-        self._check_losses(begun, self._latest)
-        ranges = self._ranges(begun, self._latest)
+            known = {each: offset for each, offset in begun.positions.items() if each in latest.positions}
+            self._progress.tell(StreamOffset(positions=known, topic_ids=begun.topic_ids))
+        self._check_losses(begun, latest)
+        kept = latest.keeping(begun)
+        ranges = self._ranges(begun, kept)
         waiting = sum(max(each.size, 0) for each in ranges)
         if self._holds_back(waiting):
             return begun.to_json()
         ends = {each.partition: each.end for each in ranges}
         if isinstance(limit, ReadMaxRows):
             ends = shared_out(ranges, limit.max_rows)
-        return StreamOffset(positions=ends, topic_ids=self._latest.topic_ids).to_json()
+        return StreamOffset(positions=ends, topic_ids=kept.topic_ids).to_json()
 
     def reportLatestOffset(self) -> Said | None:
         return None if self._latest is None else self._latest.to_json()
@@ -167,13 +185,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _check_losses(self, begun: StreamOffset, latest: StreamOffset) -> None:
+        self._missing -= latest.positions.keys()
         for each, position in sorted(begun.positions.items()):
             end = latest.positions.get(each)
             if end is None:
-                if self._target is None or each.topic not in self._topics_now():
+                if each not in self._missing and (self._target is None or each.topic not in self._topics_now()):
                     self._cluster.on_data_loss(
                         f"{each} is gone: its topic was deleted, or is not subscribed to any more."
                     )
+                    self._missing.add(each)
             elif begun.is_recreated(each.topic, latest.topic_ids.get(each.topic, ZERO_UUID)):
                 self._cluster.on_data_loss(
                     f"The topic {each.topic} was deleted and made again after offset {position} of {each} was reached."

@@ -17,7 +17,7 @@ from ottla.client.peer import PeerLost
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, TopicPartition
 from ottla.spark.crash_points import reached
-from ottla.spark.two_phase import Claim, Staged
+from ottla.spark.sink.two_phase import Claim, Staged
 from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 from ottla.wire.messages.api_versions_request import ApiVersionsRequest

@@ -23,7 +23,7 @@ The transaction's timeout is the one thing outside these rules: the coordinator 
 the driver looks whether all transactions are still open; after the decision, one that is not is told as lost.
 
 Three machines, one for each occasion on which Spark calls the driver's side. Each answers a fact (`on_…`) with effects
-and ends with `Done` or `Failed`. Driven by `transactions.py`, which carries them out one after the other.
+and ends with `Done` or `Failed`. Driven by `driver.py`, which carries them out one after the other.
 
     Opening     TakeClaim → ReadDecisions → [EndTransactions → RecordCompletion]* → [FindOrphans → FenceOrphans] → Done
     Committing  LookAt → [FindOrphans] → RecordDecision → EndTransactions → RecordCompletion → [FenceOrphans] → Done

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from ottla.client.settings import ClientSettings
+from ottla.client.settings import ClientSettings, InvalidClientConfig
 from ottla.records import Compression, CompressionType
 from ottla.records.partitioner import MURMUR2, partitioner
-from ottla.spark.decision_log import DEFAULT_TOPIC
+from ottla.spark.sink.decision_log import DEFAULT_TOPIC
 
 TRANSACTION_TIMEOUT_MS = 900_000
 """The longest that brokers allow unless they are told otherwise (`transaction.max.timeout.ms`)."""
@@ -107,12 +107,14 @@ class SinkOptions:
 
 
 def client_settings(options: Mapping[str, str]) -> ClientSettings:
-    """Of the `kafka.*` options. Raises `InvalidSinkOption` where the cluster is not named."""
+    """Of the `kafka.*` options. Raises `InvalidSinkOption`."""
     if f"{_KAFKA}bootstrap.servers" not in options:
         raise InvalidSinkOption("The option kafka.bootstrap.servers is missing: name at least one broker as host:port.")
-    return ClientSettings.parse(
-        {name[len(_KAFKA) :]: value for name, value in options.items() if name.startswith(_KAFKA)}
-    )
+    given = {name[len(_KAFKA) :]: value for name, value in options.items() if name.startswith(_KAFKA)}
+    try:
+        return ClientSettings.parse(given)
+    except InvalidClientConfig as error:
+        raise InvalidSinkOption(f"kafka.{error}") from None
 
 
 def _guarantee(text: str | None) -> DeliveryGuarantee:

@@ -1,7 +1,5 @@
-"""The format "ottla" for PySpark, and the reader of batch queries.
-
-PySpark makes an `OttlaDataSource` from the options of a query, in a process that plans; it makes a reader, asks it for
-partitions (ranges of offsets) and sends the reader to the tasks, which read one partition each.
+"""The reader of batch queries. PySpark asks it for partitions (ranges of offsets), in a process that plans, and sends
+it to the tasks, which read one partition each.
 """
 
 from __future__ import annotations
@@ -11,59 +9,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.model import ZERO_UUID
-from ottla.spark.cluster import Cluster, ids_of, partitions_of
-from ottla.spark.filters import Pruning
-from ottla.spark.offsets import OffsetRange, split
-from ottla.spark.options import SourceOptions
-from ottla.spark.reading import read_range
-from ottla.spark.versions import check_versions
+from ottla.spark.source.cluster import Cluster, ids_of, partitions_of
+from ottla.spark.source.filters import Pruning
+from ottla.spark.source.offsets import OffsetRange, split
+from ottla.spark.source.options import SourceOptions
+from ottla.spark.source.ranges import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
-    from pyspark.sql.types import StructType
-
-SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-SCHEMA_OF_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    from pyspark.sql.datasource import Filter
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
-class OttlaDataSource(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return "ottla"
-
-    def schema(self) -> str:
-        check_versions()
-        headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return f"{SCHEMA}, {SCHEMA_OF_HEADERS}" if headers else SCHEMA
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        options = SourceOptions.parse(self.options, streaming=False)
-        return PruningBatchReader(options) if _filters_are_pushed() else BatchReader(options)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from ottla.spark.stream import StreamReader
-
-        return StreamReader(SourceOptions.parse(self.options, streaming=True))
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from ottla.spark.sink import BatchWriter
-        from ottla.spark.sink_options import SinkOptions
-
-        check_versions()
-        return BatchWriter(SinkOptions.parse(self.options), schema, overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from ottla.spark.sink import StreamWriter
-        from ottla.spark.sink_options import SinkOptions
-
-        check_versions()
-        return StreamWriter(SinkOptions.parse(self.options), schema, overwrite)
+def batch_reader(options: SourceOptions) -> BatchReader:
+    return PruningBatchReader(options) if _filters_are_pushed() else BatchReader(options)
 
 
 def _filters_are_pushed() -> bool:
@@ -100,7 +63,7 @@ class BatchReader(DataSourceReader):
         ends = cluster.resolve(options.ending, subscribed, option="endingOffsets")
         pruning = self._pruning
         if pruning.since_ms is not None:
-            young = cluster.list_offsets(dict.fromkeys(subscribed, max(pruning.since_ms, 0)))
+            young = cluster.list_offsets(dict.fromkeys(subscribed, pruning.since_ms))
             starts = {each: max(starts[each], young[each]) if young[each] >= 0 else ends[each] for each in subscribed}
         ranges = [
             OffsetRange(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ottla.client.settings import ClientSettings, InvalidClientConfig
 from ottla.model import TopicPartition
 from ottla.records.arrow import WINDOW_BYTES
-from ottla.spark.offsets import EARLIEST, LATEST, OffsetSpec, SourceError, parse_offsets, parse_positions
+from ottla.spark.source.offsets import EARLIEST, LATEST, OffsetSpec, SourceError, parse_offsets, parse_positions
 
 SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
 

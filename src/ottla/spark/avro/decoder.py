@@ -1,6 +1,6 @@
 """Columns of framed Avro records to typed columns: each record by the schema that its id names, all as one type.
 
-`Decoder` groups the records of a batch by their ids and decodes each group at once (`avro_columns`), or one by one with
+`Decoder` groups the records of a batch by their ids and decodes each group at once (`columns`), or one by one with
 fastavro where a schema needs it. A record that cannot be decoded becomes null, with the reason beside it; whoever calls
 decides what that means.
 """
@@ -12,10 +12,11 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.client.registry import FoundSchema, RegistryClient, UnknownSchema
+from ottla.records.packing import byte_strings
 from ottla.schemas.avro import Array, InvalidSchema, Map, Record, Schema, Union, parse
 from ottla.schemas.framing import MAGIC, PREFIX_BYTES
-from ottla.spark.avro_columns import Batch, Step, decode, plan
-from ottla.spark.avro_types import arrow_type, nullable_branch, plain_json
+from ottla.spark.avro.columns import Batch, Step, decode, plan
+from ottla.spark.avro.types import arrow_type, nullable_branch, plain_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,21 +138,11 @@ class Decoder:
 def _layout(column: pa.Array) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     """The bytes of a binary column, where each value begins and ends in them, and which values there are."""
     import numpy as np
-    import pyarrow as pa
 
-    if not pa.types.is_binary(column.type):
-        column = column.cast(pa.binary())
-    _, offsets_buffer, data_buffer = column.buffers()
-    count = len(column)
-    if offsets_buffer is None or not count:
-        offsets = np.zeros(count + 1, dtype=np.int64)
-    else:
-        offsets = np.frombuffer(offsets_buffer, dtype=np.int32)[column.offset : column.offset + count + 1].astype(
-            np.int64
-        )
-    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer is not None else np.zeros(0, dtype=np.uint8)
-    present = np.asarray(column.is_valid())
-    return data, offsets[:-1].copy(), offsets[1:].copy(), present
+    strings = byte_strings(column)
+    offsets = strings.offsets.astype(np.int64)
+    present = np.ones(len(column), dtype=bool) if strings.valid is None else strings.valid
+    return strings.data, offsets[:-1], offsets[1:], present
 
 
 class RowReader:

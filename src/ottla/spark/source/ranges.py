@@ -17,9 +17,9 @@ from ottla.model import ZERO_UUID
 from ottla.records.arrow import Aborted, FetchedBatches
 from ottla.runtime.blocking import monotonic_s, pause
 from ottla.runtime.memory import keep_freed_memory
-from ottla.spark.cluster import Cluster
-from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, SourceError
-from ottla.spark.options import SourceOptions
+from ottla.spark.source.cluster import Cluster
+from ottla.spark.source.offsets import EARLIEST, LATEST, OffsetRange, SourceError
+from ottla.spark.source.options import SourceOptions
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.fetch_response import FetchResponse, PartitionData
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ottla.spark.sink_options import InvalidSinkOption
+from ottla.spark.sink.options import InvalidSinkOption
 
 _FILE = "file:"
 

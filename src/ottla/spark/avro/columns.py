@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.schemas.avro import Enum, Fixed, Primitive, Record, Schema, Union
 from ottla.schemas.compatibility import names_match, written_field
-from ottla.spark.avro_types import arrow_type, default_value, logical_type, nullable_branch
+from ottla.spark.avro.types import arrow_type, default_value, logical_type, nullable_branch
 
 if TYPE_CHECKING:
     import numpy as np

@@ -50,6 +50,19 @@ class StreamOffset:
         ids = {topic: uuid_from_text(str(text)) for topic, text in said.get(_IDS, {}).items()}
         return cls(positions=_positions(said), topic_ids=ids)
 
+    def keeping(self, before: StreamOffset) -> StreamOffset:
+        """This, and where `before` stood in partitions that are missing here: if they are seen again, the stream goes
+        on there. Of topics with ids alone: by them another topic of the name is known, which is read from its
+        beginning."""
+        missing: Positions = {}
+        for each, position in before.positions.items():
+            topic_id = before.topic_ids.get(each.topic, ZERO_UUID)
+            is_same = topic_id != ZERO_UUID and self.topic_ids.get(each.topic, topic_id) == topic_id
+            if each not in self.positions and is_same:
+                missing[each] = position
+        ids = {each.topic: before.topic_ids[each.topic] for each in missing}
+        return StreamOffset(positions={**missing, **self.positions}, topic_ids={**ids, **self.topic_ids})
+
     def is_recreated(self, topic: str, topic_id: Uuid) -> bool:
         """Is `topic_id` another topic than the one whose offsets these are, as far as both are known?"""
         known = self.topic_ids.get(topic, ZERO_UUID)

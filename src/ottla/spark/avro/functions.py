@@ -1,29 +1,19 @@
-"""Avro in Spark, in the format of Confluent's serializers: framed bytes to typed columns and back.
-
-    from ottla.spark.avro import decode, from_confluent_avro, to_confluent_avro
-
-    typed = decode(orders, registry="http://localhost:8081", subject="orders-value", dead_letter_topic="orders.dead",
-                   kafka={"bootstrap.servers": "localhost:9092"})
-    typed.select("value.*")
-
-Every record is read by the schema that it was written with, and becomes a column of one type: that of the reader's
-schema, which is the newest of `subject`, or the one that is given. Registries are asked over plain HTTP: Ottla's or any
-other with Confluent's API.
-"""
+"""What a query calls: functions of columns and DataFrames, which send a decoder or an encoder to the tasks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.registry import RegistrySettings, shared_registry
 from ottla.client.settings import ClientSettings
 from ottla.schemas.avro import Schema, canonical_text, parse
-from ottla.spark.avro_decoder import Decoded, Decoder
-from ottla.spark.avro_encoder import Encoder
-from ottla.spark.avro_types import avro_of, spark_type
+from ottla.spark.avro.decoder import Decoded, Decoder
+from ottla.spark.avro.encoder import Encoder
+from ottla.spark.avro.types import avro_of, spark_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,13 +124,14 @@ class DeadLetters:
     column: str
 
     def send(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        from ottla.spark.cluster import shared_client
+        from ottla.spark.clients import shared_client
         from ottla.spark.dead_letters import DeadLetter, send
 
         letters = []
         for row, error in sorted(decoded.errors.items()):
             (line,) = batch.slice(row, 1).to_pylist()
             headers = line.get("headers") or ()
+            timestamp = line.get("timestamp")
             letters.append(
                 DeadLetter(
                     key=line.get("key"),
@@ -149,6 +140,7 @@ class DeadLetters:
                     topic=line["topic"],
                     partition=line["partition"],
                     offset=line["offset"],
+                    timestamp_ms=round(timestamp.timestamp() * 1000) if isinstance(timestamp, datetime) else None,
                     error=error,
                     schema_id=int(decoded.schema_ids[row]),
                     column=self.column,
@@ -161,6 +153,7 @@ def _batches(
     reading: Reading, column: str, dead_letters: DeadLetters | None, failure_column: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
         import pyarrow as pa
 
         decoder = reading.decoder()
@@ -176,8 +169,9 @@ def _batches(
             elif decoded.errors:
                 dead_letters.send(batch, decoded)
             if decoded.errors:
-                good = [row for row in range(len(typed)) if row not in decoded.errors]
-                typed = typed.take(pa.array(good, pa.int64()))
+                good = np.ones(len(typed), dtype=bool)
+                good[list(decoded.errors)] = False
+                typed = typed.filter(pa.array(good))
             yield typed
 
     return convert
@@ -195,6 +189,8 @@ def _failures(column: pa.Array, decoded: Decoded) -> pa.Array:
     import pyarrow as pa
 
     kind = pa.struct([("error", pa.string()), ("schemaId", pa.int32()), ("bytes", pa.binary())])
+    if not decoded.errors:
+        return pa.nulls(len(column), kind)
     told: list[dict[str, object] | None] = [None] * len(column)
     for row, error in decoded.errors.items():
         schema_id = int(decoded.schema_ids[row])

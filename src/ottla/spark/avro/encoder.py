@@ -1,6 +1,6 @@
 """Typed columns to framed Avro records without a loop over rows.
 
-The counterpart of `avro_columns`: a record's bytes are its fields' one after the other, so each field says how long it
+The counterpart of `columns`: a record's bytes are its fields' one after the other, so each field says how long it
 is in every row (`Piece.lengths`); that gives every field's place in every row, and all rows of a field are written at
 once.
 `plan` returns None for schemas that need a loop of their own; then rows are written one by one with fastavro.
@@ -13,9 +13,10 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.records.packing import byte_strings
 from ottla.schemas.avro import Enum, Fixed, Primitive, Record, Schema, Union, parse
 from ottla.schemas.framing import prefix
-from ottla.spark.avro_types import logical_type, nullable_branch, plain_json
+from ottla.spark.avro.types import logical_type, nullable_branch, plain_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -289,17 +290,9 @@ def _varints(values: Numbers) -> Piece:
 def _bytes_of(column: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
     """The bytes of a column of texts or bytes, where each value begins in them, and how long it is."""
     import numpy as np
-    import pyarrow as pa
 
-    column = column.cast(pa.binary())
-    _, offsets_buffer, data_buffer = column.buffers()
-    offsets: Numbers
-    if offsets_buffer is None or not len(column):
-        offsets = np.zeros(len(column) + 1, dtype=np.int64)
-    else:
-        offsets = np.frombuffer(offsets_buffer, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
-    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer is not None else np.zeros(0, dtype=np.uint8)
-    return data, offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    strings = byte_strings(column)
+    return strings.data, strings.offsets[:-1].astype(np.int64), np.diff(strings.offsets).astype(np.int64)
 
 
 def _copy(source: Numbers, begin: Numbers, lengths: Numbers, target: Numbers, at: Numbers) -> None:

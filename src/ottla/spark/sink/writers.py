@@ -2,7 +2,7 @@
 
 PySpark makes a writer in a process that plans, pickles it for the tasks, and commits in yet another process: there the
 writer of a batch query is the pickled one, that of a stream is made anew, and commit messages are all that it knows. So
-a sink is opened (`transactions.open_sink`) at the moment when its writer is pickled: that is before the first task
+a sink is opened (`driver.open_sink`) at the moment when its writer is pickled: that is before the first task
 begins, and never when it only commits.
 """
 
@@ -16,10 +16,12 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.spark.checkpoints import query_id_of
-from ottla.spark.sink_options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
-from ottla.spark.staging import Task, check_schema, send, stage
-from ottla.spark.transactions import OpenSink, TaskResult, commit, open_sink, undo
+from ottla.spark.sink.checkpoints import query_id_of
+from ottla.spark.sink.driver import commit, open_sink, undo
+from ottla.spark.sink.handover import OpenSink, TaskResult
+from ottla.spark.sink.options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
+from ottla.spark.sink.rows import check_schema
+from ottla.spark.sink.staging import Task, send, stage
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,8 @@ from ottla.client.blocking import CoordinatorKind, Pending
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.runtime.blocking import pause
-from ottla.spark.cluster import Cluster
-from ottla.spark.offsets import StreamOffset
+from ottla.spark.source.cluster import Cluster
+from ottla.spark.source.offsets import StreamOffset
 from ottla.wire.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

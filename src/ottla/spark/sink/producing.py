@@ -24,8 +24,8 @@ from ottla.model import TopicPartition
 from ottla.records import BatchBuilder, Compression
 from ottla.records.packing import PackedBatch
 from ottla.runtime.blocking import monotonic_s, pause
-from ottla.spark.coordination import Coordination
-from ottla.spark.two_phase import Claim, Staged
+from ottla.spark.sink.coordination import Coordination
+from ottla.spark.sink.two_phase import Claim, Staged
 from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.produce_response import PartitionProduceResponse, ProduceResponse
 

@@ -84,4 +84,5 @@ class Pruning:
 
         if isinstance(condition, EqualTo | GreaterThan | GreaterThanOrEqual):
             since_ms = int((value - _EPOCH).total_seconds() * 1000) - 1  # Records know milliseconds only.
-            self.since_ms = since_ms if self.since_ms is None else max(self.since_ms, since_ms)
+            if since_ms > 0:  # Before that lie records without a timestamp (-1), which brokers do not look up.
+                self.since_ms = since_ms if self.since_ms is None else max(self.since_ms, since_ms)
