@@ -31,6 +31,22 @@ def written(count: int = 40, *, flush_at: int = 0) -> tuple[FaultyDisk, LogManag
     return disk, manager, log
 
 
+def leave(manager: LogManager, log: Log, *, clean: bool) -> None:
+    """Everything is on the disk, after a clean shutdown or a crash."""
+    if clean:
+        manager.close(NOW, broker_epoch=31)
+    else:
+        log.flush(NOW)
+        manager.prepare_checkpoints().run()
+
+
+def start_with_copies(disk: FaultyDisk, config: LogConfig = CONFIG) -> LogManager:
+    """A start of a node whose replicas others have too."""
+    manager = LogManager(disk, [DIRECTORY], random=Random(7))
+    manager.load(lambda topic: config, NOW, has_copies=lambda partition: partition == TP)
+    return manager
+
+
 def spoil(disk: FaultyDisk, path: str, position: int) -> None:
     file = disk.open(path)
     file.write(position, bytes([file.read(position, 1)[0] ^ 1]))
@@ -119,26 +135,19 @@ def test_a_sealed_segment_that_lost_its_end_is_copied_again_if_there_are_copies(
     """E16: a replica with a hole below its high watermark must not be taken for one that has everything."""
     disk, manager, log = written()
     bases = log.segment_base_offsets
-    if clean:
-        manager.close(NOW, broker_epoch=31)
-    else:
-        log.flush(NOW)
-        manager.prepare_checkpoints().run()
+    leave(manager, log, clean=clean)
     file = disk.open(f"{PATH}/{file_name(bases[1], '.log')}")
     file.truncate(file.size() - 5 if left == "most of it" else 0)
 
-    alone = LogManager(disk.copy(), [DIRECTORY], random=Random(7))
-    alone.load(lambda topic: CONFIG, NOW)
+    alone = open_manager(disk.copy(), CONFIG)
     assert alone.logs[TP].log_end_offset == 80, "without copies all is kept that can still be read"
 
-    again = LogManager(disk, [DIRECTORY], random=Random(7))
-    again.load(lambda topic: CONFIG, NOW, has_copies=lambda partition: partition == TP)
+    again = start_with_copies(disk)
     assert again.logs[TP].log_end_offset == (bases[2] - 2 if left == "most of it" else bases[1])
     assert again.logs[TP].cut_below_high_watermark
     assert again.previous_broker_epoch == -1
     append(again.logs[TP], batch(2), epoch=3)
-    third = LogManager(disk, [DIRECTORY], random=Random(7))
-    third.load(lambda topic: CONFIG, NOW, has_copies=lambda partition: True)
+    third = start_with_copies(disk)
     assert third.logs[TP].log_end_offset == again.logs[TP].log_end_offset, "mended once, it is whole"
 
 
@@ -148,15 +157,10 @@ def test_half_a_batch_is_no_gap_that_compaction_left(clean: bool) -> None:
     config = replace(CONFIG, compact=True)
     disk, manager, log = written()
     bases = log.segment_base_offsets
-    if clean:
-        manager.close(NOW, broker_epoch=31)
-    else:
-        log.flush(NOW)
-        manager.prepare_checkpoints().run()
+    leave(manager, log, clean=clean)
     file = disk.open(f"{PATH}/{file_name(bases[1], '.log')}")
     file.truncate(file.size() - 5)
-    again = LogManager(disk, [DIRECTORY], random=Random(7))
-    again.load(lambda topic: config, NOW, has_copies=lambda partition: partition == TP)
+    again = start_with_copies(disk, config)
     found = again.logs[TP]
     assert (found.log_end_offset, found.segment_base_offsets) == (bases[2] - 2, bases[:2])
     assert found.cut_below_high_watermark

@@ -103,7 +103,7 @@ def test_files_of_a_batch_that_broke_off_are_removed(make: Make) -> None:
     table = make(BY_DAY)
     orphans = staged(table, 1, rows(3, 4, 5), BY_DAY)
     assert all(Path(each.path).exists() for each in orphans)
-    removed = forget_unfinished(table.directory, APP, table.last_batch(APP), known=table.holds)
+    removed = forget_unfinished(table.directory, APP, table.last_batch(APP), known=table.files)
     assert removed == 3
     assert not any(Path(each.path).exists() for each in orphans)
     assert numbers(make(BY_DAY)) == [1, 2]
@@ -113,7 +113,7 @@ def test_what_the_table_holds_is_not_removed(make: Make) -> None:
     """Even if its number were lost."""
     add(make(BY_DAY), 0, rows(1, 2))
     table = make(BY_DAY)
-    assert forget_unfinished(table.directory, APP, -1, known=table.holds) == 0
+    assert forget_unfinished(table.directory, APP, -1, known=table.files) == 0
     assert numbers(make(BY_DAY)) == [1, 2]
 
 

@@ -54,15 +54,9 @@ class IcebergTable:
                 change.add_files([each.path for each in staged], snapshot_properties={"ottla.batch": f"{app} {batch}"})
             change.set_properties({_property(app): str(batch)})
 
-    def holds(self, path: str) -> bool:
-        table = self._table()
-        return table is not None and any(task.file.file_path.endswith(path) for task in table.scan().plan_files())
-
     def files(self) -> list[str]:
         table = self._table()
-        if table is None:
-            raise PipelineError(f"There is no table at {self.location}.")
-        return [task.file.file_path for task in table.scan().plan_files()]
+        return [] if table is None else [task.file.file_path for task in table.scan().plan_files()]
 
     def compact(self) -> int:
         """Make one file of the small ones of each partition that has many. How many files are gone."""

@@ -37,9 +37,9 @@ class Table(Protocol):
 
     def commit(self, staged: Sequence[StagedFile], schema: pa.Schema, app: str, batch: int) -> None: ...
 
-    def holds(self, path: str) -> bool: ...
-
-    def files(self) -> list[str]: ...
+    def files(self) -> list[str]:
+        """What it is made of now; nothing before there is a table."""
+        ...
 
     def compact(self) -> int: ...
 
@@ -136,7 +136,7 @@ class Filler:
 
     def forget_unfinished(self) -> None:
         last = self.table.last_batch(self.app)
-        forget_unfinished(self.table.directory, self.app, last, known=self.table.holds)
+        forget_unfinished(self.table.directory, self.app, last, known=self.table.files)
 
 
 def read_table(spark: SparkSession, location: str | Path, format: str) -> DataFrame:
@@ -146,7 +146,7 @@ def read_table(spark: SparkSession, location: str | Path, format: str) -> DataFr
         return spark.read.parquet(str(location))
     files = sink._table().files()
     if not files:
-        raise PipelineError(f"The table at {location} has no rows yet.")
+        raise PipelineError(f"There is no table at {location}, or it has no rows yet: run its pipeline first.")
     base = str(sink.location.absolute())
     return spark.read.option("basePath", base).option("mergeSchema", "true").parquet(*files)
 
