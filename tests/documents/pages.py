@@ -38,11 +38,6 @@ _OTTLA = """\
 # `ottla` of this tree, on ports that are free.
 case "$1" in
 up) shift; exec "{python}" -m ottla.cli up --port 0 "$@" ;;
-sql) exec "{python}" -m ottla.cli "$@" --bootstrap "$BOOTSTRAP" ;;
-pipeline)
-  case "$2" in
-  table | redrive) exec "{python}" -m ottla.cli "$@" --bootstrap "$BOOTSTRAP" ;;
-  esac ;;
 esac
 exec "{python}" -m ottla.cli "$@"
 """
@@ -183,7 +178,6 @@ class Terminal:
         }
         if "9092" in self.ports:
             bootstrap = self._real(f"{ADDRESS}:9092")
-            environment["BOOTSTRAP"] = bootstrap
             config.write_text(f'current = "page"\n[profiles.page]\n"bootstrap.servers" = "{bootstrap}"\n')
         return environment
 

@@ -115,7 +115,7 @@ def describe_group(
         "ottla group seek billing --to @2026-01-31T12:00:00Z orders",
         "ottla group seek billing --to 1000 orders:0,1",
         "ottla group seek billing --by -100",
-        "ottla group seek shadow --like billing",
+        "ottla group seek shadow --like billing --new",
         "ottla group seek billing --from-file offsets.csv",
     ],
 )
@@ -132,6 +132,7 @@ def seek_group(
     from_file: Annotated[
         Path | None, typer.Option("--from-file", help="Lines of topic,partition,offset; - is standard input.")
     ] = None,
+    new: Annotated[bool, typer.Option("--new", help="If there is no such group, make it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")] = False,
 ) -> None:
     """Move a group that has no members to another position."""
@@ -141,6 +142,8 @@ def seek_group(
     with session.client() as client:
         partitions = parse_partitions(which, client.partition_count) if which else None
         plan = seeking.plan_seek(client, name, target, partitions)
+        if plan.is_new and not new:  # A slip of the pen would move nobody, and leave a group that nobody reads as.
+            raise StartupError(f"There is no group {name}: see `ottla group list`, or say --new to make it.")
         if not dry_run:
             seeking.apply_seek(client, plan)
     rows = [
