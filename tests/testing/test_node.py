@@ -99,7 +99,7 @@ def test_what_is_no_text_and_no_bytes_is_refused_in_a_sentence() -> None:
         with pytest.raises(TypeError, match="The key is of type int"):
             node.produce("orders", "three apples", key=7)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="The header n is of type int"):
-            node.produce("orders", "three apples", headers={"n": 3})  # type: ignore[dict-item]
+            node.produce("orders", "three apples", headers={"n": 3})  # type: ignore[arg-type]
         assert node.topics() == {}
         assert node.produce("orders", "three apples", headers={"n": "3", "none": None}).offset == 0
         assert node.records("orders")[0].headers == (("n", b"3"), ("none", None))
