@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from ottla.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions
-from ottla.broker.follower_sessions import FollowerSession
+from ottla.broker.fetching.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions
+from ottla.broker.fetching.follower_sessions import FollowerSession
 from ottla.errors import ErrorCode
 from ottla.wire.fetch_codec import Wanted
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

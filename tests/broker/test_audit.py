@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from ottla.broker import audit
-from ottla.broker.audit import LINES_PER_SECOND_MAX, REPEAT_S, SEEN_MAX, AuditLog
+from ottla.broker.access import audit
+from ottla.broker.access.audit import LINES_PER_SECOND_MAX, REPEAT_S, SEEN_MAX, AuditLog
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.services import Services

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.broker import admin_rights
+from ottla.broker.access import admin_rights
+from ottla.broker.access.audit import AuditLog
+from ottla.broker.access.authorisation import authorizer_of, call, first_authorizer
 from ottla.broker.api import consumer_group_heartbeat
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
 from ottla.broker.api.init_producer_id import _forbidden as forbidden
-from ottla.broker.audit import AuditLog
-from ottla.broker.authorisation import authorizer_of, call, first_authorizer
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise, kept

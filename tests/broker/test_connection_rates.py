@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from ottla.broker.connection_rates import UNLIMITED, ConnectionRates, TokenBucket
+from ottla.broker.bounds.connection_rates import UNLIMITED, ConnectionRates, TokenBucket
 from ottla.runtime.timers import Timer, TimerWheel
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from ottla.broker.api import consumer_group_describe, consumer_group_heartbeat, describe_groups, offset_fetch
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
+from ottla.broker.bounds.limits import ELEMENTS_TOLD_MAX, GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
-from ottla.broker.limits import ELEMENTS_TOLD_MAX, GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
 from ottla.broker.promise import Promise, kept
 from ottla.broker.services import Services
 from ottla.coordinator.consumer import Sender

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.broker.connection import ClientConnection
-from ottla.broker.http_responder import DEADLINE_MS, HEAD_BYTES_MAX, HttpResponder
+from ottla.broker.monitoring.http_responder import DEADLINE_MS, HEAD_BYTES_MAX, HttpResponder
+from ottla.broker.monitoring.request_metrics import RequestMetrics, TopicMeters
 from ottla.broker.reply import Deferred
-from ottla.broker.request_metrics import RequestMetrics, TopicMeters
 from ottla.errors import ErrorCode
 from ottla.metrics.registry import Registry
 from ottla.records import BatchBuilder

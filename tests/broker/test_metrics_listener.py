@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.metrics_listener import parse_address
+from ottla.broker.monitoring.metrics_listener import parse_address
 from ottla.errors import StartupError
 from ottla.runtime.system import free_ports
 from ottla.wire.messages.api_versions_request import ApiVersionsRequest

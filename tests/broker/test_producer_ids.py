@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.transactions.producer_ids import ProducerIds
 from ottla.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from ottla.wire.messages.find_coordinator_response import FindCoordinatorResponse

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.read_ahead import FILES_MAX, WINDOW_BYTES, ReadAhead
+from ottla.broker.fetching.read_ahead import FILES_MAX, WINDOW_BYTES, ReadAhead
 from ottla.errors import ErrorCode
 from ottla.runtime import DiskError, FileSpan
 from ottla.runtime.disk import SystemDisk

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.telemetry import ClientAttributes, Instance, Telemetry, compute_subscription_id, unpack
+from ottla.broker.monitoring.telemetry import ClientAttributes, Instance, Telemetry, compute_subscription_id, unpack
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.otlp import Point, PointKind
 from ottla.metrics.registry import Registry

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.broker.api import HANDLERS
-from ottla.broker.limits import AUTO_CREATED_MAX, DESCRIBED_CONFIGS_MAX, ELEMENTS_MAX
+from ottla.broker.bounds.limits import AUTO_CREATED_MAX, DESCRIBED_CONFIGS_MAX, ELEMENTS_MAX
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation, PatternType, Permission, ResourceType
 from ottla.model import Uuid

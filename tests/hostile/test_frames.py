@@ -9,7 +9,7 @@ from struct import pack
 import pytest
 
 from ottla.broker.api import HANDLERS
-from ottla.broker.limits import REQUEST_BYTES_MAX
+from ottla.broker.bounds.limits import REQUEST_BYTES_MAX
 from ottla.errors import ErrorCode
 from ottla.wire.apis import APIS
 from ottla.wire.messages.api_versions_request import ApiVersionsRequest

@@ -384,7 +384,7 @@ async def test_a_follower_out_of_sync_may_be_throttled_and_one_in_sync_never() -
 
 
 async def test_a_consumer_is_sent_to_the_follower_in_its_rack() -> None:
-    from ottla.broker.replica_selector import RackAwareSelector
+    from ottla.broker.fetching.replica_selector import RackAwareSelector
 
     async with stage() as setting:
         setting.create()

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.transaction_markers import Marker, write
+from ottla.broker.transactions.transaction_markers import Marker, write
 from ottla.errors import ErrorCode
 from ottla.log import Log
 from ottla.model import TopicPartition

@@ -12,8 +12,8 @@ from typing import TypeVar, cast
 
 import pytest
 
-from ottla.broker.transaction_markers import Marker, write
-from ottla.broker.verification import Claim, Operation, TransactionVerification
+from ottla.broker.transactions.transaction_markers import Marker, write
+from ottla.broker.transactions.verification import Claim, Operation, TransactionVerification
 from ottla.client.peer import PeerLost
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log.producers import KNOWN_OPEN

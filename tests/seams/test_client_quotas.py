@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from ottla.broker.api import HANDLERS, load
-from ottla.broker.client_quotas import ClientQuotas
+from ottla.broker.bounds.client_quotas import ClientQuotas
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from ottla.wire.messages.alter_client_quotas_request import AlterClientQuotasRequest, EntityData, EntryData, OpData

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from ottla.broker.fetching.steady_fetches import SteadyFetch
 from ottla.broker.reply import Ready
 from ottla.broker.services import Services
-from ottla.broker.steady_fetches import SteadyFetch
 from ottla.model import Uuid
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse

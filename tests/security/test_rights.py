@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+from ottla.broker.access.audit import AuditLog
+from ottla.broker.access.authorisation import asker_of
 from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS
-from ottla.broker.audit import AuditLog
-from ottla.broker.authorisation import asker_of
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.dispatch import ENVELOPE

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker import forwarding
-from ottla.broker.http_responder import HttpResponder, speaks_http
+from ottla.broker.monitoring.http_responder import HttpResponder, speaks_http
 from ottla.client.conversation import Conversation, LoginRefused
 from ottla.config.key import InvalidConfig
 from ottla.config.listeners import parse_connection_limits, parse_protocol_map

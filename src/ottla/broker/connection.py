@@ -12,9 +12,15 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.bounds.limits import FLUSH_BYTES_MIN, REQUEST_BYTES_MAX, TURN_SECONDS_MAX
 from ottla.broker.buffers import POOLED_BYTES, ReceiveBuffers
-from ottla.broker.http_responder import HEAD_BYTES_MAX, LEAST_LENGTH, REQUEST_LENGTHS, HttpResponder, speaks_http
-from ottla.broker.limits import FLUSH_BYTES_MIN, REQUEST_BYTES_MAX, TURN_SECONDS_MAX
+from ottla.broker.monitoring.http_responder import (
+    HEAD_BYTES_MAX,
+    LEAST_LENGTH,
+    REQUEST_LENGTHS,
+    HttpResponder,
+    speaks_http,
+)
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import Malformed
 from ottla.model import ANONYMOUS
@@ -23,7 +29,7 @@ from ottla.runtime.timers import Timer, TimerWheel
 
 if TYPE_CHECKING:
     from ottla.broker.doors.authentication import Authentication
-    from ottla.broker.steady_fetches import SteadyFetch
+    from ottla.broker.fetching.steady_fetches import SteadyFetch
 
 IN_FLIGHT_MAX = 128
 """Requests of one connection that may be started and not yet answered; then reading stops until replies have left."""
@@ -178,7 +184,7 @@ class ClientConnection:
         self.opening_size = 0
         """How long the beginning of this peer's last produce request was (`wire/produce_codec`); 0 if unknown."""
         self.commit_size = 0
-        """The same of its last plain offset commit (`known_commits`)."""
+        """The same of its last plain offset commit (`coordinators/known_commits`)."""
         self.steady_fetch: SteadyFetch | None = None
         """This peer's last fetch, if the next one may go on from it."""
         self.malformed = False

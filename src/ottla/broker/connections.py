@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from ottla.broker.bounds.connection_rates import UNLIMITED, ConnectionRates
+from ottla.broker.bounds.line_budget import LineBudget
 from ottla.broker.connection import ClientConnection
-from ottla.broker.connection_rates import UNLIMITED, ConnectionRates
-from ottla.broker.line_budget import LineBudget
 from ottla.metrics.registry import Registry
 from ottla.runtime import Clock
 from ottla.runtime.timers import TimerWheel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.authorisation import Asker
+from ottla.broker.access.authorisation import Asker
 from ottla.controller.requester import AnyRequester, Requester
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import CLUSTER_NAME, Operation, ResourceType

@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker import authorisation
+from ottla.broker.access import authorisation
 from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
+from ottla.broker.bounds.limits import ELEMENTS_MAX, LINGER_MS
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
-from ottla.broker.limits import ELEMENTS_MAX, LINGER_MS
+from ottla.broker.monitoring.request_metrics import SAMPLE_MASK, ApiMeters
 from ottla.broker.promise import Promise
 from ottla.broker.reply import CloseConnection, Deferred, Reply
-from ottla.broker.request_metrics import SAMPLE_MASK, ApiMeters
 from ottla.errors import Malformed
 from ottla.runtime.timers import Timer
 from ottla.wire import commit_codec, fetch_codec, produce_codec

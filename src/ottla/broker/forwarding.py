@@ -15,10 +15,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
+from ottla.broker.access.authorisation import call
 from ottla.broker.api.refusals import refusal, says
-from ottla.broker.authorisation import call
+from ottla.broker.bounds.limits import ELEMENTS_MAX
 from ottla.broker.context import Context
-from ottla.broker.limits import ELEMENTS_MAX
 from ottla.client.conversation import ELEMENTS_MAX as RESPONSE_ELEMENTS_MAX
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.metadata.images import MetadataImage

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
-from ottla.broker.request_metrics import TopicMeters
+from ottla.broker.monitoring.request_metrics import TopicMeters
 from ottla.log import Log
 from ottla.metadata.images import MetadataImage, PartitionImage
 from ottla.model import INTERNAL_TOPICS, TopicPartition, Uuid
@@ -37,7 +37,7 @@ class FetchWaiter(Protocol):
 
 
 class ReplicaReader(Protocol):
-    """A follower that copies partitions from here (`broker/follower_sessions`)."""
+    """A follower that copies partitions from here (`broker/fetching/follower_sessions`)."""
 
     def on_append(self, partition: HostedPartition) -> bool:
         """The log has grown, or something else happened that concerns its readers. True if one waits: `wake` it."""

@@ -12,17 +12,17 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.compaction import Compaction
 from ottla.broker.control.control_plane import ControlPlane, metadata_log_config
 from ottla.broker.coordinators.composition import prepare
-from ottla.broker.directory_assignments import DirectoryAssignments
-from ottla.broker.directory_moves import DirectoryMoves
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.log_dirs import LogDirFailures
-from ottla.broker.maintenance import LogMaintenance
-from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.publisher import MetadataPublisher
 from ottla.broker.services import Services
+from ottla.broker.transactions.producer_ids import ProducerIds
+from ottla.broker.upkeep.compaction import Compaction
+from ottla.broker.upkeep.directory_assignments import DirectoryAssignments
+from ottla.broker.upkeep.directory_moves import DirectoryMoves
+from ottla.broker.upkeep.log_dirs import LogDirFailures
+from ottla.broker.upkeep.maintenance import LogMaintenance
 from ottla.config.listeners import Listener as ListenerConfig
 from ottla.config.node import NodeConfig
 from ottla.config.topic import topic_values
@@ -37,7 +37,7 @@ from ottla.runtime.timers import TimerWheel
 if TYPE_CHECKING:
     from ottla.broker.coordinators.marker_sender import MarkerSender
     from ottla.broker.replication.fetchers import ReplicaFetchers
-    from ottla.broker.verification import TransactionVerification
+    from ottla.broker.transactions.verification import TransactionVerification
     from ottla.client.network_peer import NetworkPeers
 
 _log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Node:
             self._listeners.append((listener, bound))
             services.connections.rates.watch(listener.name, bound, on_controller=listener.name in controllers)
         if self._config["ottla.metrics.listener"]:
-            from ottla.broker.metrics_listener import listen
+            from ottla.broker.monitoring.metrics_listener import listen
 
             self._metrics_listener = await listen(services, self._runtime.network, options)
 
@@ -228,7 +228,7 @@ class Node:
     async def _start_control_plane(self, services: Services, cluster_id: str) -> None:
         from ottla.broker.coordinators.marker_sender import MarkerSender
         from ottla.broker.replication.fetchers import ReplicaFetchers
-        from ottla.broker.verification import TransactionVerification
+        from ottla.broker.transactions.verification import TransactionVerification
 
         config, logs = self._config, self._logs
         controllers, peers = self._peers(services)

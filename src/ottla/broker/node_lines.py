@@ -1,7 +1,7 @@
 """The ways from this node to others, each with what waits until the other has answered what it was asked before.
 
 One request is on its way to a node at a time, and what comes up meanwhile shares the next one. Used by whoever speaks
-to other brokers for clients: `verification` and `coordinators/marker_sender`.
+to other brokers for clients: `transactions/verification` and `coordinators/marker_sender`.
 """
 
 from __future__ import annotations

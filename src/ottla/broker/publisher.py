@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from ottla.broker.authorisation import authorizer_of
+from ottla.broker.access.authorisation import authorizer_of
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.services import Services
 from ottla.config.dynamic import replay_broker

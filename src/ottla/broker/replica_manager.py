@@ -16,7 +16,7 @@ from functools import partial
 from typing import assert_never
 
 from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, LeadershipListener, ReplicaReader
-from ottla.broker.request_metrics import TopicMeters
+from ottla.broker.monitoring.request_metrics import TopicMeters
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo, AppendOrigin, Flush, Log, VerificationGuard
 from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
@@ -53,7 +53,7 @@ class NoFetchers:
 
 class ReplicaManager:
     """Driven by the produce, fetch and admin handlers, by the metadata publisher, by the replica fetchers, by whoever
-    speaks to the controller (`isr_changes`) and by a timer, all on one event loop."""
+    speaks to the controller (`replication/isr_changes`) and by a timer, all on one event loop."""
 
     def __init__(self, node_id: int, runtime: Runtime, registry: Registry, lag_ms_max: int = 30_000) -> None:
         """`lag_ms_max` is `replica.lag.time.max.ms`."""
@@ -144,7 +144,7 @@ class ReplicaManager:
     ) -> AppendInfo:
         """Validate one produced batch and append it. Raises `KafkaError`; then nothing was appended.
 
-        A transactional batch needs a `guard`, from `broker/verification`.
+        A transactional batch needs a `guard`, from `broker/transactions/verification`.
         """
         meters = partition.meters
         meters.produces.value += 1

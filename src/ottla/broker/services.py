@@ -7,30 +7,30 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING
 
-from ottla.broker.audit import AuditLog
-from ottla.broker.authorisation import first_authorizer
+from ottla.broker.access.audit import AuditLog
+from ottla.broker.access.authorisation import first_authorizer
+from ottla.broker.bounds.client_quotas import ClientQuotas
+from ottla.broker.bounds.group_cap import GroupCap
 from ottla.broker.buffers import ReceiveBuffers
-from ottla.broker.client_quotas import ClientQuotas
 from ottla.broker.connections import Connections
 from ottla.broker.coordinators.composition import group_coordinators, transaction_coordinators
+from ottla.broker.coordinators.known_commits import KnownCommits
 from ottla.broker.coordinators.topics import CoordinatorTopics
-from ottla.broker.fetch_sessions import FetchSessions
-from ottla.broker.group_cap import GroupCap
+from ottla.broker.fetching.fetch_sessions import FetchSessions
+from ottla.broker.fetching.read_ahead import ReadAhead
+from ottla.broker.fetching.replica_selector import replica_selector
 from ottla.broker.hosted import Fetchers
-from ottla.broker.http_responder import HttpResponder
 from ottla.broker.image_watch import ImageWatch
-from ottla.broker.isr_changes import IsrChanges
-from ottla.broker.known_commits import KnownCommits
-from ottla.broker.logger_levels import requests_are_traced
-from ottla.broker.node_metrics import NodeMetrics
-from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.read_ahead import ReadAhead
+from ottla.broker.monitoring.http_responder import HttpResponder
+from ottla.broker.monitoring.logger_levels import requests_are_traced
+from ottla.broker.monitoring.node_metrics import NodeMetrics
+from ottla.broker.monitoring.replica_view import replica_page
+from ottla.broker.monitoring.request_metrics import RequestMetrics
+from ottla.broker.monitoring.telemetry import Telemetry
 from ottla.broker.replica_manager import ReplicaManager
-from ottla.broker.replica_selector import replica_selector
-from ottla.broker.replica_view import replica_page
+from ottla.broker.replication.isr_changes import IsrChanges
 from ottla.broker.replication.throttle import ReplicationThrottle
-from ottla.broker.request_metrics import RequestMetrics
-from ottla.broker.telemetry import Telemetry
+from ottla.broker.transactions.producer_ids import ProducerIds
 from ottla.config.node import NodeConfig
 from ottla.controller.topic_names import check_topic_name
 from ottla.errors import ErrorCode, KafkaError
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.control.channel import ControllerChannel
     from ottla.broker.control.control_plane import ControlPlane
-    from ottla.broker.directory_moves import DirectoryMoves
     from ottla.broker.doors.doors import Doors
-    from ottla.broker.request_tracing import RequestTracing
-    from ottla.broker.verification import TransactionVerification
+    from ottla.broker.monitoring.request_tracing import RequestTracing
+    from ottla.broker.transactions.verification import TransactionVerification
+    from ottla.broker.upkeep.directory_moves import DirectoryMoves
     from ottla.client.network_peer import NetworkPeers
     from ottla.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
     from ottla.wire.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
@@ -228,7 +228,7 @@ class Services:
         if not requests_are_traced():
             self.tracing = None
         elif self.tracing is None:
-            from ottla.broker.request_tracing import RequestTracing
+            from ottla.broker.monitoring.request_tracing import RequestTracing
 
             self.tracing = RequestTracing(self.clock)
 

@@ -31,7 +31,7 @@ class Nodes:
         """Who has answered once is one of ours, though it may be killed over a request."""
 
     def replica(self, broker: Broker, topic: str, partition: int) -> Mapping[str, object] | None:
-        """As `broker/replica_view` tells it; none if the node does not answer, or has no such replica."""
+        """As `broker/monitoring/replica_view` tells it; none if the node does not answer, or has no such replica."""
         body = self._get(broker, f"/replicas/{quote(topic, safe='')}/{partition}")
         if body is None:
             return None

@@ -58,8 +58,8 @@ def combine(
     views: Mapping[int, Mapping[str, object]],
     before: PartitionState | None,
 ) -> PartitionState:
-    """`views` are the answers of the nodes that answered (`broker/replica_view`). The one with the newest epochs knows
-    best who leads and who is in sync: a node that is cut off still tells what it last heard."""
+    """`views` are the answers of the nodes that answered (`broker/monitoring/replica_view`). The one with the newest
+    epochs knows best who leads and who is in sync: a node that is cut off still tells what it last heard."""
     newest = max(
         views.values(), key=lambda view: (_int(view, "leader_epoch"), _int(view, "partition_epoch")), default=None
     )

@@ -1,12 +1,12 @@
 """A replica on its way into another log directory of its node: the future log, and how it becomes the log (KIP-113).
 
 The future log lies in its new log directory under a name of its own (`topic-0.<id>-future`) and is filled from the log
-in use by `broker/directory_moves`. Then it takes over. The order makes every moment one that a start can deal with: all
-of the future log is on the disk, with its checkpoints; the log in use loses its name; only then, and after that is
-durable, does the future log get it. So there are never two logs of one name, and a start that finds a future log alone
-knows that it had won.
+in use by `broker/upkeep/directory_moves`. Then it takes over. The order makes every moment one that a start can deal
+with: all of the future log is on the disk, with its checkpoints; the log in use loses its name; only then, and after
+that is durable, does the future log get it. So there are never two logs of one name, and a start that finds a future
+log alone knows that it had won.
 
-Called by `LogManager` and by `broker/directory_moves`; a failed disk is theirs to deal with.
+Called by `LogManager` and by `broker/upkeep/directory_moves`; a failed disk is theirs to deal with.
 """
 
 from __future__ import annotations

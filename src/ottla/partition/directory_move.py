@@ -20,7 +20,7 @@ class DirectoryMove:
     """Copying → promised, when the copy has caught up for the first time → prepared, when the metadata has it → over.
 
     The controller comes first: were it told last, a disk that fails in between would take down the wrong partitions, or
-    none. Pure; driven by `broker/directory_moves`, which goes on copying all the while.
+    none. Pure; driven by `broker/upkeep/directory_moves`, which goes on copying all the while.
     """
 
     promised: bool = False

@@ -189,7 +189,7 @@ class Hearing:
 
     def _on_fetched(self, role: Follower, now_ms: int) -> None:
         role.from_disk = False
-        role.fetch_deadline_ms = now_ms + self._quorum.config.fetch_timeout_ms
+        role.fetch_deadline_ms = self._quorum.fetch_deadline_from(now_ms)
         role.has_fetched = True
 
     def _take_in(self, role: Follower, answer: PartitionData) -> bool:

@@ -257,7 +257,7 @@ class RaftMachine:
         role = self.role
         if isinstance(role, Follower):
             # The fetch that brought the work is over only now.
-            role.fetch_deadline_ms = max(role.fetch_deadline_ms, now_ms + self._quorum.config.fetch_timeout_ms)
+            role.fetch_deadline_ms = max(role.fetch_deadline_ms, self._quorum.fetch_deadline_from(now_ms))
         return self._done(now_ms)
 
     def on_voters(self, offset: int, voters: VoterSet) -> None:

@@ -413,7 +413,7 @@ class Quorum:
             leader_id=leader_id,
             leader_endpoints=endpoints,
             voted=voted,
-            fetch_deadline_ms=now_ms + self.config.fetch_timeout_ms,
+            fetch_deadline_ms=self.fetch_deadline_from(now_ms),
             update_voter_ms=now_ms + self.config.fetch_timeout_ms,
         )
 
@@ -430,6 +430,12 @@ class Quorum:
     def soon_ms(self) -> int:
         """A short while, by chance: for a start, when there is likely no leader that could be disturbed."""
         return self.random.randrange(max(1, self.config.election_timeout_ms // 5))
+
+    def fetch_deadline_from(self, now_ms: int) -> int:
+        """At the latest after the timeout. Followers hear a leader for the last time at the same moment: if all of them
+        gave it up together they would all become candidates, and none would win."""
+        timeout = self.config.fetch_timeout_ms
+        return now_ms + timeout - self.random.randrange(max(1, timeout // 5))
 
     def election_deadline_from(self, now_ms: int) -> int:
         timeout = self.config.election_timeout_ms

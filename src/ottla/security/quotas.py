@@ -4,7 +4,7 @@ Arithmetic alone. `QuotaTable` is what the metadata says: of all limits that cou
 in Kafka's order. `QuotaLedger` is what clients have used. As in Kafka a rate is taken over a window of samples that
 slides (`quota.window.num`, `quota.window.size.seconds`), and changes to the cluster are paid from a bucket of tokens
 (KIP-599). Amounts beyond a limit are counted too; what follows from them is a time to wait, which the broker tells the
-client and makes it keep. Driven by `broker/client_quotas` and `broker/connections`.
+client and makes it keep. Driven by `broker/bounds/client_quotas` and `broker/connections`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ rights, the handler asks for them, of each resource that the request names; of s
 request, and whoever has one may need no other. What is handed on to the active controller is judged there, in the name
 of the client.
 
-The table is the code: a right that a row does not name is refused to everybody (`broker/authorisation`). It is the page
-docs/api-reference.md too; and tests/behaviour/test_rights.py tries every API with every right there is.
+The table is the code: a right that a row does not name is refused to everybody (`broker/access/authorisation`). It is
+the page docs/api-reference.md too; and tests/behaviour/test_rights.py tries every API with every right there is.
 """
 
 from __future__ import annotations

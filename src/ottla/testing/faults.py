@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from ottla.broker.bounds.limits import ELEMENTS_MAX
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.limits import ELEMENTS_MAX
 from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.errors import ErrorCode
 from ottla.testing.failing import can_fail, failed

@@ -88,7 +88,7 @@ def _load_what_all_need() -> None:
     import ottla.broker.coordinators.marker_sender
     import ottla.broker.forwarding
     import ottla.broker.replication.fetchers
-    import ottla.broker.verification
+    import ottla.broker.transactions.verification
     import ottla.client.network_peer
     import ottla.coordinator.group_shard
     import ottla.coordinator.transaction.settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ottla.broker.config_changes import check_whole
+from ottla.broker.api.config_changes import check_whole
 from ottla.broker.context import Context
 from ottla.broker.forwarding import forward
 from ottla.errors import KafkaError

@@ -1,6 +1,7 @@
 """AlterReplicaLogDirs (key 34): a replica of this broker is to be in another of its log directories (KIP-113).
 
-Answered at once: the move itself takes its time (`broker/directory_moves`), and DescribeLogDirs tells how far it is.
+Answered at once: the move itself takes its time (`broker/upkeep/directory_moves`), and DescribeLogDirs tells how far it
+is.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ A group is described once, however often it is named: it may have very many memb
 
 from __future__ import annotations
 
-from ottla.broker.answer_budget import AnswerBudget
+from ottla.broker.access.authorized_operations import on_group
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
-from ottla.broker.authorized_operations import on_group
+from ottla.broker.bounds.answer_budget import AnswerBudget
 from ottla.broker.context import Context
 from ottla.coordinator.group_shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError

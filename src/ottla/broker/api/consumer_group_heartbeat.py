@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from functools import partial
 
+from ottla.broker.bounds.limits import GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
 from ottla.broker.context import Context
-from ottla.broker.limits import GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
 from ottla.broker.promise import Promise
 from ottla.coordinator.consumer import Sender
 from ottla.coordinator.consumer.checks import check_heartbeat

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla.broker.access.token_rights import may_ask_for_tokens
 from ottla.broker.api import on_controller
 from ottla.broker.context import Context
 from ottla.broker.forwarding import forward
-from ottla.broker.token_rights import may_ask_for_tokens
 from ottla.controller.token_control import owner_of
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation, ResourceType

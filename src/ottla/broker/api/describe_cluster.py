@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker import authorized_operations
+from ottla.broker.access import authorized_operations
 from ottla.broker.context import Context
 from ottla.errors import ErrorCode
 from ottla.wire.messages.describe_cluster_request import DescribeClusterRequest

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ottla.broker.admin_rights import check_configs
+from ottla.broker.access.admin_rights import check_configs
+from ottla.broker.bounds.limits import DESCRIBED_CONFIGS_MAX
 from ottla.broker.context import Context
-from ottla.broker.limits import DESCRIBED_CONFIGS_MAX
-from ottla.broker.logger_levels import logger_levels
+from ottla.broker.monitoring.logger_levels import logger_levels
 from ottla.config.describe import (
     ConfigEntry,
     describe_broker,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ottla.broker.access.token_rights import may_ask_for_tokens
 from ottla.broker.api.create_delegation_token import FIRST_VERSION_WITH_REQUESTERS
 from ottla.broker.context import Context
-from ottla.broker.token_rights import may_ask_for_tokens
 from ottla.controller.token_control import concerns, token_hmac
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation, ResourceType

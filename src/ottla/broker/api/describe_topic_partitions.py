@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.broker import authorized_operations
+from ottla.broker.access import authorized_operations
+from ottla.broker.api.partition_metadata import offline_replicas, reachable_leader
 from ottla.broker.context import Context
-from ottla.broker.partition_metadata import offline_replicas, reachable_leader
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation
 from ottla.model import INTERNAL_TOPICS

@@ -7,9 +7,9 @@ NOT_CONTROLLER, which makes it look for the active controller, also where only t
 
 from __future__ import annotations
 
+from ottla.broker.access.authorisation import call
 from ottla.broker.api import CONTROLLER_HANDLERS, load
 from ottla.broker.api.refusals import says
-from ottla.broker.authorisation import call
 from ottla.broker.context import Context
 from ottla.broker.forwarding import FORWARDABLE, pack_response, read_address, read_principal, read_request
 from ottla.errors import ErrorCode, KafkaError, Malformed

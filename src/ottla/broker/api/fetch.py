@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorisation import Asker, asker_of
-from ottla.broker.client_quotas import waive
-from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, S
-from ottla.broker.follower_sessions import FollowerSession
+from ottla.broker.access.authorisation import Asker, asker_of
+from ottla.broker.bounds.client_quotas import waive
+from ottla.broker.bounds.limits import ELEMENTS_MAX, FETCH_WAIT_MS_MAX
+from ottla.broker.fetching.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, S
+from ottla.broker.fetching.follower_sessions import FollowerSession
+from ottla.broker.fetching.partition_reader import ConsumerReader, FollowerReader, Found
+from ottla.broker.fetching.steady_fetches import SteadyFetch, is_steady
 from ottla.broker.hosted import HostedPartition
-from ottla.broker.limits import ELEMENTS_MAX, FETCH_WAIT_MS_MAX
-from ottla.broker.partition_reader import ConsumerReader, FollowerReader, Found
 from ottla.broker.purgatory import DelayedFetch
 from ottla.broker.reply import Deferred, Ready, Reply
-from ottla.broker.steady_fetches import SteadyFetch, is_steady
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Heard
 from ottla.wire.apis import FETCH
 from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, pack_throttled, read_request
 
 if TYPE_CHECKING:
-    from ottla.broker.client_quotas import Toll
+    from ottla.broker.bounds.client_quotas import Toll
     from ottla.broker.connection import ClientConnection
     from ottla.broker.services import Services
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.broker.context import Context
-from ottla.broker.telemetry import ACCEPTED_COMPRESSION_TYPES, ClientAttributes
+from ottla.broker.monitoring.telemetry import ACCEPTED_COMPRESSION_TYPES, ClientAttributes
 from ottla.errors import KafkaError
 from ottla.wire.messages.get_telemetry_subscriptions_request import GetTelemetrySubscriptionsRequest
 from ottla.wire.messages.get_telemetry_subscriptions_response import GetTelemetrySubscriptionsResponse

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ottla.broker.admin_rights import check_configs
+from ottla.broker.access.admin_rights import check_configs
 from ottla.broker.api import on_controller
-from ottla.broker.config_changes import check_incremental
+from ottla.broker.api.config_changes import check_incremental
 from ottla.broker.context import Context
 from ottla.broker.forwarding import forward
 from ottla.config.alter import Change

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ottla.broker import authorized_operations
+from ottla.broker.access import authorized_operations
+from ottla.broker.api.partition_metadata import offline_replicas, reachable, reachable_leader
+from ottla.broker.bounds.limits import AUTO_CREATED_MAX
 from ottla.broker.context import Context
-from ottla.broker.limits import AUTO_CREATED_MAX
-from ottla.broker.partition_metadata import offline_replicas, reachable, reachable_leader
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation
 from ottla.metadata.images import MetadataImage, TopicImage

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 
-from ottla.broker.answer_budget import AnswerBudget
+from ottla.broker.bounds.answer_budget import AnswerBudget
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise, kept
 from ottla.coordinator.outcome import Outcome

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ottla.broker.admin_rights import Refused, add, take_forbidden
+from ottla.broker.access.admin_rights import Refused, add, take_forbidden
 from ottla.broker.api.refusals import refusal
-from ottla.broker.client_quotas import throttle
+from ottla.broker.bounds.client_quotas import throttle
 from ottla.broker.context import Context
 from ottla.controller.requester import Requester
 from ottla.errors import KafkaError

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorisation import Asker, asker_of
+from ottla.broker.access.authorisation import Asker, asker_of
+from ottla.broker.bounds.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX, ELEMENTS_MAX
 from ottla.broker.hosted import HostedPartition, HostedTopic
-from ottla.broker.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_RATIO_MAX, ELEMENTS_MAX
 from ottla.broker.purgatory import DelayedProduce, Unsafe
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
-from ottla.broker.verification import Claim, Operation, Verdict, for_producer
+from ottla.broker.transactions.verification import Claim, Operation, Verdict, for_producer
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log import AppendInfo
 from ottla.log.producers import KNOWN_OPEN
@@ -297,8 +297,9 @@ def start_known(
 class _TransactionalProduce:
     """A request with a transactional id. States: started → (the coordinator is asked) → appended.
 
-    The first batch of a transaction in a partition may have to wait for the coordinator (`broker/verification`). The
-    connection is held back meanwhile: what comes behind may be the batch after it.
+    The first batch of a transaction in a partition may have to wait for the coordinator
+    (`broker/transactions/verification`). The connection is held back meanwhile: what comes behind may be the batch
+    after it.
     """
 
     __slots__ = (

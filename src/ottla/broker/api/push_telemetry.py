@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from ottla.broker.api.get_telemetry_subscriptions import client_attributes
 from ottla.broker.context import Context
-from ottla.broker.telemetry import unpack
+from ottla.broker.monitoring.telemetry import unpack
 from ottla.errors import KafkaError
 from ottla.wire.messages.push_telemetry_request import PushTelemetryRequest
 from ottla.wire.messages.push_telemetry_response import PushTelemetryResponse

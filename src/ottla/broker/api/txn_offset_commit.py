@@ -10,8 +10,8 @@ from collections.abc import Awaitable
 
 from ottla.broker.context import Context
 from ottla.broker.coordinators.refusals import as_told
-from ottla.broker.verification import Claim
-from ottla.broker.verification import Operation as Verified
+from ottla.broker.transactions.verification import Claim
+from ottla.broker.transactions.verification import Operation as Verified
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Operation
 from ottla.model import GROUP_TOPIC

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.broker import transaction_markers
-from ottla.broker.client_quotas import waive
+from ottla.broker.bounds.client_quotas import waive
 from ottla.broker.context import Context
-from ottla.broker.transaction_markers import Codes, Marker
+from ottla.broker.transactions import transaction_markers
+from ottla.broker.transactions.transaction_markers import Codes, Marker
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation
 from ottla.model import TopicPartition

@@ -17,9 +17,9 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker import transaction_markers
 from ottla.broker.node_lines import Line, Lines
-from ottla.broker.transaction_markers import Marker
+from ottla.broker.transactions import transaction_markers
+from ottla.broker.transactions.transaction_markers import Marker
 from ottla.client.peer import Peers
 from ottla.coordinator.outcome import Effect
 from ottla.coordinator.transaction.effects import SendMarkers

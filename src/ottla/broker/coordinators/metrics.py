@@ -17,7 +17,7 @@ from ottla.metrics.registry import Registry
 
 if TYPE_CHECKING:
     from ottla.broker.coordinators.runtime import CoordinatorRuntime
-    from ottla.broker.node_metrics import NodeMetrics
+    from ottla.broker.monitoring.node_metrics import NodeMetrics
     from ottla.coordinator.group_shard import GroupShard
     from ottla.coordinator.transaction.shard import TransactionShard
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ottla.broker.limits import AUTHENTICATION_MS_MAX, ELEMENTS_MAX
+from ottla.broker.bounds.limits import AUTHENTICATION_MS_MAX, ELEMENTS_MAX
 from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.runtime.timers import Timer

@@ -8,15 +8,15 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from ottla.broker.bounds.limits import ELEMENTS_MAX
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.error_codes import error_codes
 from ottla.broker.gateway.fetching import Fetches, without_session
 from ottla.broker.gateway.lanes import Lanes
 from ottla.broker.gateway.presenting import PRESENTED, Address, present
 from ottla.broker.gateway.routing import Everywhere, Route, forget_leaders, join, route_of, split
-from ottla.broker.limits import ELEMENTS_MAX
+from ottla.broker.monitoring.error_codes import error_codes
 from ottla.broker.reply import Deferred, Reply
 from ottla.errors import KafkaError
 from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC, TopicKey

@@ -2,7 +2,7 @@
 
 A pass is captured on the loop (`begin_pass`), done apart from it (`clean`), and each segment that it reports is swapped
 in (`Pass.swap`). Nothing has to be stopped for safety's sake: a log that was cut, deleted or taken offline meanwhile is
-not any more what the pass has seen, and then its segments are discarded. Driven by `broker/compaction`.
+not any more what the pass has seen, and then its segments are discarded. Driven by `broker/upkeep/compaction`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Three steps, so that the loop reads nothing: it says what is missing (`lookup`), a thread reads that (`run`, which
 touches nothing but files), and the loop puts it where it will be asked for (`tell`). What cannot be read is left out:
-whoever needs it meets the error. Driven by `broker/compaction`.
+whoever needs it meets the error. Driven by `broker/upkeep/compaction`.
 """
 
 from __future__ import annotations

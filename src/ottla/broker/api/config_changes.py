@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.broker.api.describe_configs import require_this_node
-from ottla.broker.logger_levels import LEVELS, ROOT, logger_levels, set_level
+from ottla.broker.monitoring.logger_levels import LEVELS, ROOT, logger_levels, set_level
 from ottla.broker.services import Services
 from ottla.config.alter import AlterOp, Change, apply_changes, check_changes
 from ottla.config.dynamic import validate_broker

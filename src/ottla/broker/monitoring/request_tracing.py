@@ -18,10 +18,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
-from ottla.broker.audit import NAMES_PER_LINE_MAX, TEXT_CHARS_MAX, about
+from ottla.broker.access.audit import NAMES_PER_LINE_MAX, TEXT_CHARS_MAX, about
+from ottla.broker.bounds.limits import ELEMENTS_MAX
 from ottla.broker.connection import ClientConnection
-from ottla.broker.limits import ELEMENTS_MAX
-from ottla.broker.logger_levels import REQUESTS
+from ottla.broker.monitoring.logger_levels import REQUESTS
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
 from ottla.errors import KafkaError, Malformed
 from ottla.runtime import Clock, FileSpan

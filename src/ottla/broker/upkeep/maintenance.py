@@ -7,8 +7,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
+from ottla.broker.monitoring.telemetry import SWEEP_MS
 from ottla.broker.services import Services
-from ottla.broker.telemetry import SWEEP_MS
 from ottla.runtime import DiskError
 
 _log = logging.getLogger(__name__)

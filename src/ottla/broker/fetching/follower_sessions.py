@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.broker.fetch_sessions import FetchPartition, FetchSession
+from ottla.broker.fetching.fetch_sessions import FetchPartition, FetchSession
 from ottla.broker.hosted import HostedPartition
 from ottla.partition import Heard
 from ottla.wire.fetch_codec import NO_WATERMARK, PartitionKey, Wanted

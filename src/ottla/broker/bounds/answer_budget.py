@@ -7,7 +7,7 @@ any case, however large it is. Used by OffsetFetch, DescribeGroups and ConsumerG
 
 from __future__ import annotations
 
-from ottla.broker.limits import ELEMENTS_TOLD_MAX
+from ottla.broker.bounds.limits import ELEMENTS_TOLD_MAX
 from ottla.errors import ErrorCode, KafkaError
 
 

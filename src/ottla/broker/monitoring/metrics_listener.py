@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.bounds.limits import LINGER_MS
 from ottla.broker.connection import ClientConnection
-from ottla.broker.limits import LINGER_MS
 from ottla.broker.reply import CloseConnection, Reply
 from ottla.errors import StartupError
 from ottla.runtime import Listener, ListenOptions, Network

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.error_codes import error_codes, error_name
-from ottla.broker.line_budget import LineBudget
+from ottla.broker.bounds.line_budget import LineBudget
+from ottla.broker.monitoring.error_codes import error_codes, error_name
 from ottla.errors import ErrorCode
 from ottla.metadata.acls import Operation, ResourceType
 from ottla.model import ZERO_UUID, uuid_to_text

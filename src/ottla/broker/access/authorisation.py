@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.broker import audit
+from ottla.broker.access import audit
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Acl, Operation, ResourceType
@@ -20,8 +20,8 @@ from ottla.security.rights import BROKER_RIGHTS, CONTROLLER_RIGHTS, may_be_asked
 from ottla.wire.message import Message
 
 if TYPE_CHECKING:
+    from ottla.broker.access.audit import AuditLog
     from ottla.broker.api import Handler
-    from ottla.broker.audit import AuditLog
     from ottla.broker.connection import ClientConnection
     from ottla.broker.context import Context
     from ottla.broker.services import Services

@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ottla.broker.fetch_sessions import FetchPartition, FetchSession
+from ottla.broker.fetching.fetch_sessions import FetchPartition, FetchSession
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.reply import Ready
 from ottla.errors import KafkaError

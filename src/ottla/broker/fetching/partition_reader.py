@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorisation import Asker
-from ottla.broker.fetch_sessions import FetchPartition
+from ottla.broker.access.authorisation import Asker
+from ottla.broker.fetching.fetch_sessions import FetchPartition
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import CLUSTER_NAME, Operation, ResourceType

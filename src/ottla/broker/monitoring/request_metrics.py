@@ -7,7 +7,7 @@ timed always.
 
 from __future__ import annotations
 
-from ottla.broker.error_codes import error_codes, error_name
+from ottla.broker.monitoring.error_codes import error_codes, error_name
 from ottla.broker.reply import Deferred, Reply
 from ottla.errors import ErrorCode
 from ottla.metrics.registry import Registry
