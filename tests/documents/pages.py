@@ -200,8 +200,8 @@ def terminal(directory: Path) -> Iterator[Terminal]:
 
 
 def check_requirement(command: str) -> None:
-    """That `pip install ".[web]"` asks for something that there is."""
-    found = re.fullmatch(r"""pip install ['"]?(?:ottla|\.)(?:\[(\w+(?:,\w+)*)\])?['"]?""", command)
+    """That `pip install -e ".[web]"` asks for something that there is."""
+    found = re.fullmatch(r"""pip install (?:-e )?['"]?(?:ottla|\.)(?:\[(\w+(?:,\w+)*)\])?['"]?""", command)
     assert found is not None, f"nobody knows what {command!r} installs"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set((found[1] or "web").split(",")) <= set(extras)
