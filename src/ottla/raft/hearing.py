@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.update_raft_voter_response import UpdateRaftVoterResponse
     from ottla.wire.messages.vote_response import VoteResponse
 
+UNANSWERED_MAX = 2
+"""So many fetches without an answer, one after the other, and a leader counts as dead."""
+
 
 class Hearing:
     """Each handler says whether the node may be asked again at once; if not, it is left alone for a while."""
@@ -71,6 +74,7 @@ class Hearing:
             voter_changes.on_api_versions(quorum, node_id, None, now_ms)
         if name == "FetchRequest":
             self._on_fetch_failed(node_id, now_ms)
+            self._on_no_answer(node_id, now_ms)
         quorum.connections.on_done(node_id, correlation_id, failed=True, now_ms=now_ms)
 
     # What all answers have in common.
@@ -187,8 +191,20 @@ class Hearing:
             role.from_disk = False
             role.fetch_deadline_ms = min(role.fetch_deadline_ms, now_ms + self._quorum.soon_ms())
 
+    def _on_no_answer(self, node_id: int, now_ms: int) -> None:
+        """A connection may break. But a leader that was there, and cannot be asked again a moment later either, is
+        most likely dead: then it is asked soon whether this replica could be elected, and others may ask likewise."""
+        role = self._quorum.role
+        if not isinstance(role, Follower) or node_id != role.leader_id:
+            return
+        role.unanswered += 1
+        if role.has_fetched and role.unanswered >= UNANSWERED_MAX:
+            role.has_fetched = False
+            role.fetch_deadline_ms = min(role.fetch_deadline_ms, now_ms + self._quorum.soon_ms())
+
     def _on_fetched(self, role: Follower, now_ms: int) -> None:
         role.from_disk = False
+        role.unanswered = 0
         role.fetch_deadline_ms = self._quorum.fetch_deadline_from(now_ms)
         role.has_fetched = True
 

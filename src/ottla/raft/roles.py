@@ -156,7 +156,10 @@ class Follower:
     """When to look next whether the leader should be told of us (KIP-853)."""
 
     has_fetched: bool = False
-    """Has this leader answered a fetch? Then it lives, and nobody needs to run against it."""
+    """Has this leader answered a fetch, and is there since? Then it lives, and nobody needs to run against it."""
+
+    unanswered: int = 0
+    """Fetches in a row to which no answer came from it."""
 
     from_disk: bool = False
     """Is the leader one that was known before the start, and not heard of since?"""
