@@ -3,8 +3,11 @@ not started here."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,24 @@ def test_sql_asks_the_cluster_of_the_profile(node: Node, monkeypatch: pytest.Mon
     monkeypatch.setattr("ottla.spark.sql.flat", lambda records: records)
     topics.table(reader, "orders")  # type: ignore[arg-type]
     assert _login(SourceOptions.parse(reader.heard, streaming=True).client.sasl) == ("ann", "secret")
+
+
+def test_rows_are_told_to_programs_with_all_that_json_has(capsys: pytest.CaptureFixture[str]) -> None:
+    from pyspark.sql import Row
+
+    row = Row(Row(key="a", at=[0]), bytearray(b"\xff"), datetime(2026, 1, 31), float("nan"), Decimal("1.50"), {1: None})
+    sql._print_json(["place", "raw", "when", "share", "price", "more"], [row, Row(None, None, None, 0.5, True, "→")])
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {
+            "place": {"key": "a", "at": [0]},
+            "raw": "0xFF",
+            "when": "2026-01-31 00:00:00",
+            "share": "nan",
+            "price": "1.50",
+            "more": {"1": None},
+        },
+        {"place": None, "raw": None, "when": None, "share": 0.5, "price": True, "more": "→"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,10 @@ def _starts(session: Session, topics: list[str], only: list[int] | None, where: 
     from ottla.cli.times import parse_moment
     from ottla.model import NO_OFFSET
 
-    with session.client() as client:
+    with (
+        session.out.waiting("Not every leader answers; they are waited for, a minute at most …"),
+        session.client() as client,
+    ):
         partitions = [
             TopicPartition(topic, each)
             for topic in topics

@@ -139,7 +139,8 @@ def seek_group(
     if sum(each is not None for each in (to, by, like, from_file)) != 1:
         raise typer.BadParameter("Say where to go with one of --to, --by, --like and --from-file.")
     target = _target(to, by, like, from_file)
-    with session.client() as client:
+    waiting = session.out.waiting("Not every leader answers; they are waited for, a minute at most …")
+    with waiting, session.client() as client:
         partitions = parse_partitions(which, client.partition_count) if which else None
         plan = seeking.plan_seek(client, name, target, partitions)
         if plan.is_new and not new:  # A slip of the pen would move nobody, and leave a group that nobody reads as.
