@@ -128,6 +128,7 @@ class _Sending:
             return
         left = len(self._producer)
         self._producer.purge()
+        self._producer.poll(0)  # What waits for records that are on their way lets go of this.
         if self._failed:
             raise StartupError(f"Records were not taken: {sentence(self._failed[0])}")
         raise StartupError(f"The cluster does not confirm {plural(left, 'record')}: see `ottla doctor`.")

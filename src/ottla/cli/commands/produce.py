@@ -201,7 +201,7 @@ class Sender:
         """What librdkafka does not even take."""
         from confluent_kafka import KafkaError
 
-        self._producer.purge()
+        self._give_up()
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise StartupError(
                 f"A record of {len(draft.key or b'') + len(draft.value or b'')} bytes is more than a producer sends "
@@ -218,8 +218,13 @@ class Sender:
 
     def _check(self) -> None:
         if self._troubles.is_final:
-            self._producer.purge()
+            self._give_up()
             self._troubles.check("A record was not taken: ")
+
+    def _give_up(self) -> None:
+        """Also on what is kept for records on their way, or librdkafka would try on until the process ends."""
+        self._producer.purge()
+        self._producer.poll(0)
 
 
 def _chooser(session: Session, topic: str, partition: int, name: str) -> Choose | None:
