@@ -1,9 +1,9 @@
 """One node behind every kind of door, and who knocks there: each mechanism, encrypted and not, with credentials that
-are right or wrong. Python's clients and Kafka's own tools are sent to the same one."""
+are right or wrong. Python's clients and Kafka's own tools are sent to the same one. And a node with just two doors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -72,13 +72,38 @@ def locked_site(directory: Path) -> Iterator[Site]:
         # Whoever is not ann, by whatever way she came in, is not served; bob, where a test lets him.
         "super.users": "User:ANONYMOUS;User:ann",
     }
-    arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    with running_node(directory / "node", *arguments):
+    with running_node(directory / "node", *_set(settings)):
         admin = AdminClient({"bootstrap.servers": f"localhost:{by_protocol['PLAINTEXT']}"})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             made = UserScramCredentialUpsertion("ann", ScramCredentialInfo(mechanism, 4096), b"secret")
             admin.alter_user_scram_credentials([made])["ann"].result(60)
         yield Site(by_protocol, authority, ann, stranger, provider)
+
+
+class Doors(NamedTuple):
+    """Where a node lets everybody in, and where it asks for a login by SCRAM-SHA-512."""
+
+    open: str
+    locked: str
+
+
+@contextmanager
+def two_doors(directory: Path, *options: str, settings: Mapping[str, str] | None = None) -> Iterator[Doors]:
+    """A node with these settings besides, whose users are yet to be made, by the open door."""
+    plain, locked, controller = free_ports("127.0.0.1", 3)
+    chosen = {
+        "listeners": f"PLAINTEXT://localhost:{plain},LOCKED://localhost:{locked},CONTROLLER://localhost:{controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOCKED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.quorum.bootstrap.servers": f"localhost:{controller}",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        **(settings or {}),
+    }
+    with running_node(directory, *options, *_set(chosen)):
+        yield Doors(f"localhost:{plain}", f"localhost:{locked}")
+
+
+def _set(settings: Mapping[str, str]) -> list[str]:
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
 
 LOGINS = [

@@ -1,5 +1,5 @@
 """Where PySpark finds the format "ottla": it imports every package named `pyspark_*` and takes its `DefaultSource`."""
 
-from ottla.spark.source import OttlaDataSource as DefaultSource
+from ottla.spark.format import OttlaDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

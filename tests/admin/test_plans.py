@@ -164,13 +164,31 @@ def test_clocks_that_differ_are_found() -> None:
     assert judged(newest_ms={TopicPartition("orders", 0): NOW_MS + 3_600_000}) == [("warning", "orders-0")]
 
 
-def test_disks_that_fill_and_disks_that_fail_are_found() -> None:
-    def directory(node: int, **changes: object) -> LogDirectory:
-        given: dict[str, object] = {"path": "/data", "error": None, "total_bytes": 1000, "usable_bytes": 500}
-        return LogDirectory(node=node, is_cordoned=False, replicas=(), **{**given, **changes})  # type: ignore[arg-type]
+def directory(node: int, **changes: object) -> LogDirectory:
+    given: dict[str, object] = {"path": "/data", "error": None, "total_bytes": 1000, "usable_bytes": 500}
+    return LogDirectory(node=node, is_cordoned=False, replicas=(), **{**given, **changes})  # type: ignore[arg-type]
 
-    found = judged(directories=[directory(1, usable_bytes=99), directory(2, error="the disk has failed"), directory(3)])
+
+def test_disks_that_fill_and_disks_that_fail_are_found() -> None:
+    failed = directory(2, error=KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    found = judged(directories=[directory(1, usable_bytes=99), failed, directory(3)])
     assert found == [("error", "broker 2"), ("warning", "broker 1")]
+
+
+def test_why_disks_cannot_be_asked_is_said_and_whoever_may_not_ask_is_told_so() -> None:
+    errors = (
+        KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        KafkaError(ErrorCode.NETWORK_EXCEPTION, "Node 2 hung up."),
+    )
+    directories = [directory(node, path="", error=error) for node, error in enumerate(errors, 1)]
+    found = health.judge(facts(directories=directories), health.Limits())
+    assert [(each.problem, each.advice) for each in found] == [
+        (
+            "Its disks cannot be asked: you have no right to this on the cluster.",
+            "Ask as somebody who may describe the cluster.",
+        ),
+        ("Its disks cannot be asked: Node 2 hung up.", "Look into its log."),
+    ]
 
 
 def test_stuck_transactions_are_found() -> None:

@@ -15,9 +15,15 @@ from ottla.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadat
 from ottla.wire.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
 from ottla.wire.messages.group_metadata_key import GroupMetadataKey
 from ottla.wire.messages.group_metadata_value import GroupMetadataValue
+from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.messages.list_offsets_response import ListOffsetsResponse
 from ottla.wire.messages.offset_commit_key import OffsetCommitKey
 from ottla.wire.messages.offset_commit_value import OffsetCommitValue
-from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
 from tests.behaviour.client import Client, Topic, batch, eventually, now_ms
 from tests.behaviour.conftest import Node, StartNode
@@ -101,6 +107,43 @@ def test_who_names_no_topic_gets_all(groups: Groups, client: Client, group: str,
     assert found == {keys[0]: {0: 5, 2: 7}, keys[1]: {0: 9}}
     nobody = groups.fetch_group(new_group(), None, version=version)
     assert (nobody.error_code, nobody.topics) == (0, [])
+
+
+@pytest.mark.slow
+def test_all_offsets_of_very_many_groups_are_told_in_one_answer(groups: Groups, client: Client, name: str) -> None:
+    topic = client.create_topic(name, 100)
+    many = [groups.ready(new_group()) for _ in range(210)]
+    for number, each in enumerate(many):
+        groups.commit(each, {(topic, index): 1000 * number + index for index in range(100)})
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in many])
+    answer = client.call(request, OffsetFetchResponse, 9)
+    found = {
+        group.group_id: {each.partition_index: each.committed_offset for each in group.topics[0].partitions}
+        for group in answer.groups
+        if not group.error_code
+    }
+    assert found == {each: {index: 1000 * number + index for index in range(100)} for number, each in enumerate(many)}
+
+
+def test_so_many_partitions_are_asked_for_at_once(groups: Groups, client: Client, group: str, wide: Topic) -> None:
+    """As tools do that describe a group which has come far in all partitions of a node."""
+    groups.commit(group, {(wide, 0): 5, (wide, 2): 7})
+    many = list(range(30_000))
+    topics = [OffsetFetchRequestTopics(name=wide.name, partition_indexes=many)]
+    for require_stable in (False, True):
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=require_stable
+        )
+        (told,) = client.call(request, OffsetFetchResponse, 9).groups[0].topics
+        assert {each.error_code for each in told.partitions} == {0}
+        offsets = {each.partition_index: each.committed_offset for each in told.partitions}
+        assert offsets == dict.fromkeys(many, -1) | {0: 5, 2: 7}
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in many]
+    asked = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=wide.name, partitions=partitions)])
+    (listed,) = client.call(asked, ListOffsetsResponse, 7).topics
+    assert [each.partition_index for each in listed.partitions if not each.error_code] == [0, 1, 2]
+    assert {each.error_code for each in listed.partitions} == {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(listed.partitions) == len(many)
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])

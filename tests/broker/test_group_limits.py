@@ -1,38 +1,46 @@
-"""Requests about groups that would keep the loop for long: what does not fit into one answer is asked for again, and
+"""Requests about groups that would keep the loop for long: they are answered whole, in turns with the others, and
 topics are looked for by so many expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from ottla.broker.api import consumer_group_describe, consumer_group_heartbeat, describe_groups, offset_fetch
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
-from ottla.broker.bounds.limits import ELEMENTS_TOLD_MAX, GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
+from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX, GROUP_MATCHES_MAX, GROUP_PATTERNS_MIN
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
-from ottla.broker.promise import Promise, kept
+from ottla.broker.monitoring.request_metrics import RequestMetrics
+from ottla.broker.promise import Promise, broken, kept
 from ottla.broker.services import Services
 from ottla.coordinator.consumer import Sender
 from ottla.coordinator.group_shard import GroupShard
+from ottla.coordinator.offsets.codec import CommittedOffset, encode_value
+from ottla.coordinator.offsets.fetches import Found
+from ottla.coordinator.offsets.table import keep
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metrics.registry import Registry
+from ottla.runtime import Clock
+from ottla.wire.message import Message
 from ottla.wire.messages import consumer_group_describe_response, describe_groups_response
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.describe_groups_request import DescribeGroupsRequest
+from ottla.wire.messages.describe_groups_response import DescribeGroupsResponse
 from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
-from ottla.wire.messages.offset_fetch_response import (
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse, OffsetFetchResponseTopics
 
-LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-HALF = ELEMENTS_TOLD_MAX // 2
+M = TypeVar("M", bound=Message)
+
+MANY = 30 * ELEMENTS_A_TURN_MAX
+UNKNOWN = "nobody"
+OFFSET = keep(0, encode_value(CommittedOffset(7, -1, "", 0)))
 
 
 class Shard:
@@ -46,10 +54,11 @@ class Shard:
     def consumer(self) -> Shard:
         return self
 
-    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        partitions = [OffsetFetchResponsePartitions(partition_index=each) for each in range(int(request.group_id))]
-        topics = [OffsetFetchResponseTopics(name="t", partitions=partitions)]
-        return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+    def look_up(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> Found:
+        found = Found(request.group_id)
+        partitions = [(each, OFFSET) for each in range(int(request.group_id))]
+        found.add(OffsetFetchResponseTopics(name="t"), cast("list[tuple[int, bytes | None]]", partitions))
+        return found
 
     def describe(self, group_id: str) -> consumer_group_describe_response.DescribedGroup:
         members = [consumer_group_describe_response.Member() for _ in range(int(group_id))]
@@ -57,51 +66,136 @@ class Shard:
 
 
 class Groups:
+    """Those that are named by a number are served here."""
+
     def read(self, group_id: str, operation: Callable[[Any, int], Any]) -> Any:
+        if group_id == UNKNOWN:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return operation(Shard(), 0)
 
-    def write(self, group_id: str, operation: Callable[[Any, int], Any]) -> Promise[OffsetFetchResponseGroup]:
+    def write(self, group_id: str, operation: Callable[[Any, int], Any]) -> Promise[Found]:
+        if group_id == UNKNOWN:
+            return broken(KafkaError(ErrorCode.NOT_COORDINATOR))
         return kept(operation(Shard(), 0).response)
 
 
-def context(api_key: int, version: int) -> Context:
-    image = SimpleNamespace(features=SimpleNamespace(levels={GROUP_VERSION: 1}))
-    services = cast(Services, SimpleNamespace(authorizer=None, groups=Groups(), image=image))
-    return Context(services, cast(ClientConnection, None), "PLAINTEXT", False, api_key, version, "test")
+class Caller:
+    """Asks a handler, and counts the turns that others have meanwhile."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.turns = 0
+
+    def context(self, api_key: int, version: int) -> Context:
+        services = SimpleNamespace(
+            authorizer=None,
+            groups=Groups(),
+            image=SimpleNamespace(features=SimpleNamespace(levels={GROUP_VERSION: 1})),
+            request_metrics=RequestMetrics(self.registry, cast("Clock", None)),
+        )
+        connection = cast("ClientConnection", None)
+        return Context(cast("Services", services), connection, "PLAINTEXT", False, api_key, version, "test")
+
+    def ask(
+        self,
+        handler: Callable[[Context, Any], Message | Awaitable[Message]],
+        request: Message,
+        version: int,
+        answer: type[M],
+    ) -> M:
+        assert request.API_KEY is not None
+        context = self.context(request.API_KEY, version)
+        return answer.decode(asyncio.run(self._ask(handler, request, context)).encode(version), version)
+
+    async def _ask(
+        self, handler: Callable[[Context, Any], Message | Awaitable[Message]], request: Message, context: Context
+    ) -> Message:
+        made = handler(context, request)
+        if isinstance(made, Message):
+            return made
+        if isinstance(made, Promise):
+            assert made.done, "a short answer needs no turn of its own"
+            return cast("Message", made.result())
+        others = asyncio.ensure_future(self._others())
+        try:
+            return await made
+        finally:
+            others.cancel()
+
+    async def _others(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.turns += 1
 
 
-def fetched(names: Iterable[int], *, require_stable: bool = False) -> list[tuple[int, int]]:
+@pytest.fixture
+def caller() -> Caller:
+    return Caller()
+
+
+def fetched(
+    caller: Caller, names: Iterable[object], *, require_stable: bool = False, version: int = 8
+) -> list[tuple[int, int]]:
     """Of each group the error, and how many offsets were told."""
     groups = [OffsetFetchRequestGroup(group_id=str(each), topics=None) for each in names]
     request = OffsetFetchRequest(groups=groups, require_stable=require_stable)
-    answer = offset_fetch.handle(context(9, 8), request)
-    assert isinstance(answer, OffsetFetchResponse)
+    answer = caller.ask(offset_fetch.handle, request, version, OffsetFetchResponse)
+    for group in answer.groups:
+        indexes = [each.partition_index for topic in group.topics for each in topic.partitions]
+        assert indexes == list(range(len(indexes)))
+        assert all(each.committed_offset == 7 for topic in group.topics for each in topic.partitions)
     return [(group.error_code, sum(len(topic.partitions) for topic in group.topics)) for group in answer.groups]
 
 
 @pytest.mark.parametrize("require_stable", [False, True])
-def test_offsets_of_groups_that_do_not_fit_into_an_answer_are_asked_for_again(require_stable: bool) -> None:
-    told = fetched([1, HALF, HALF + 1, 2, 3], require_stable=require_stable)
-    assert told == [(0, 1), (0, HALF), (0, HALF + 1), (LOADING, 0), (LOADING, 0)]
+def test_all_groups_of_a_request_are_told_of(caller: Caller, require_stable: bool) -> None:
+    told = fetched(caller, [1, MANY, UNKNOWN, 3, MANY + 1, 0], require_stable=require_stable)
+    assert told == [(0, 1), (0, MANY), (ErrorCode.NOT_COORDINATOR, 0), (0, 3), (0, MANY + 1), (0, 0)]
+    assert caller.turns > MANY // ELEMENTS_A_TURN_MAX
+    assert caller.registry.meter("kafka_network_requestmetrics_errors", "OffsetFetch", "NOT_COORDINATOR").value == 1
 
 
-def test_one_group_is_told_of_however_much_it_has() -> None:
-    assert fetched([3 * ELEMENTS_TOLD_MAX]) == [(0, 3 * ELEMENTS_TOLD_MAX)]
-    assert fetched([3 * ELEMENTS_TOLD_MAX, 1]) == [(0, 3 * ELEMENTS_TOLD_MAX), (LOADING, 0)]
+@pytest.mark.parametrize("version", [5, 8])
+def test_one_group_is_told_of_however_much_it_has(caller: Caller, version: int) -> None:
+    if version < offset_fetch.FIRST_VERSION_WITH_GROUPS:
+        request = OffsetFetchRequest(group_id=str(MANY), topics=None)
+        answer = caller.ask(offset_fetch.handle, request, version, OffsetFetchResponse)
+        assert [len(topic.partitions) for topic in answer.topics] == [MANY]
+    else:
+        assert fetched(caller, [MANY], version=version) == [(0, MANY)]
+    assert caller.turns >= MANY // ELEMENTS_A_TURN_MAX - 1
 
 
-def test_groups_whose_members_do_not_fit_into_an_answer_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_group_has_is_told_as_it_was_when_it_was_looked_up() -> None:
+    found = Shard().look_up(OffsetFetchRequestGroup(group_id="2500"), require_stable=False)
+    assert list(found.tell(1000)) == [1000, 1000, 500]
+    assert len(found.told().topics[0].partitions) == 2500
+    assert len(found.told().topics[0].partitions) == 2500, "nothing is told twice"
+
+
+def test_a_short_answer_is_made_at_once(caller: Caller) -> None:
+    assert fetched(caller, [ELEMENTS_A_TURN_MAX]) == [(0, ELEMENTS_A_TURN_MAX)]
+    assert caller.turns == 0
+
+
+def test_all_members_of_all_groups_are_told_of(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     def described(shard: Shard, names: Sequence[str], version: int) -> list[describe_groups_response.DescribedGroup]:
         members = [describe_groups_response.DescribedGroupMember() for _ in range(int(names[0]))]
         return [describe_groups_response.DescribedGroup(group_id=names[0], members=members)]
 
     monkeypatch.setattr(describe_groups, "describe_groups", described)
-    names = [str(each) for each in (HALF + 1, HALF, 7)]
-    wanted = [(0, HALF + 1), (0, HALF), (LOADING, 0)]
-    classic = describe_groups.handle(context(15, 5), DescribeGroupsRequest(groups=names))
-    assert [(each.error_code, len(each.members)) for each in classic.groups] == wanted
-    modern = consumer_group_describe.handle(context(69, 1), ConsumerGroupDescribeRequest(group_ids=names))
+    names = [str(each) for each in (MANY, 1, MANY, UNKNOWN, MANY + 1)]
+    wanted = [(0, MANY), (0, 1), (ErrorCode.NOT_COORDINATOR, 0), (0, MANY + 1)]
+    for version in (4, 5):
+        request = DescribeGroupsRequest(groups=names)
+        classic = caller.ask(describe_groups.handle, request, version, DescribeGroupsResponse)
+        assert [(each.error_code, len(each.members)) for each in classic.groups] == wanted
+        assert caller.turns >= 1
+        caller.turns = 0
+    asked = ConsumerGroupDescribeRequest(group_ids=names)
+    modern = caller.ask(consumer_group_describe.handle, asked, 1, ConsumerGroupDescribeResponse)
     assert [(each.error_code, len(each.members)) for each in modern.groups] == wanted
+    assert caller.turns >= 1
 
 
 def test_the_members_of_a_group_subscribe_by_so_many_expressions() -> None:

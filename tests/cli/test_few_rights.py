@@ -7,32 +7,20 @@ from pathlib import Path
 import pytest
 
 from tests.cli.sessions import run_ottla
-from tests.node_process import running_node
+from tests.locked_site import two_doors
 
 PRODUCED = b"a teapot\n"
+RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 @pytest.mark.slow
 def test_whoever_may_read_one_topic_reads_it_and_hears_what_it_may_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ottla.runtime.system import free_ports
-
     monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "config.toml"))
-    plain, locked, controller = free_ports("127.0.0.1", 3)
-    settings = {
-        "listeners": f"PLAINTEXT://localhost:{plain},LOCKED://localhost:{locked},CONTROLLER://localhost:{controller}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOCKED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.quorum.bootstrap.servers": f"localhost:{controller}",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    admin = ("-b", f"localhost:{plain}")
-    protocol = ("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-512")
-    door = ("-b", f"localhost:{locked}", *protocol, "-X", "sasl.username=ann", "-X")
-    ann = (*door, "sasl.password=her secret")
 
     def ok(*words: str, stdin: bytes = b"") -> str:
         status, out, err = run_ottla(list(words), stdin)
@@ -44,7 +32,11 @@ def test_whoever_may_read_one_topic_reads_it_and_hears_what_it_may_not(
         assert status == 1
         return err.strip()
 
-    with running_node(tmp_path / "node", "--registry", "off", "--no-console", *arguments):
+    with two_doors(tmp_path / "node", "--registry", "off", "--no-console", settings=RIGHTS) as doors:
+        admin = ("-b", doors.open)
+        protocol = ("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-512")
+        door = ("-b", doors.locked, *protocol, "-X", "sasl.username=ann", "-X")
+        ann = (*door, "sasl.password=her secret")
         ok("user", "set", "ann", *admin, stdin=b"her secret\n")
         ok("topic", "create", "orders", "secret", *admin)
         ok("acl", "add", "User:ann", "read", "write", "--resource", "topic", "--name", "orders", *admin)
@@ -72,5 +64,5 @@ def test_whoever_may_read_one_topic_reads_it_and_hears_what_it_may_not(
 
         told = refused("topic", "list", *door, "sasl.password=wrong")
         assert told.endswith("See sasl.mechanism, sasl.username and sasl.password.")
-        told = refused("topic", "list", "-b", f"localhost:{locked}")
+        told = refused("topic", "list", "-b", doors.locked)
         assert "hung up (does security.protocol fit that listener?)" in told

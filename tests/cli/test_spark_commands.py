@@ -19,10 +19,10 @@ from ottla.cli import pipeline, sql
 from ottla.cli.app import app
 from ottla.client.login import Credentials
 from ottla.errors import StartupError
-from ottla.spark.options import SourceOptions
 from ottla.spark.pipelines.definition import Pipeline
 from ottla.spark.pipelines.sinks import TopicSink
-from ottla.spark.sink_options import client_settings
+from ottla.spark.sink.options import client_settings
+from ottla.spark.source.options import SourceOptions
 from ottla.testing import Node
 from tests.cli.sessions import run_ottla
 

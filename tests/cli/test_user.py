@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node_process import running_node
+from tests.locked_site import two_doors
 
 
 def user(*arguments: str, stdin: str = "") -> tuple[int, str]:
@@ -26,25 +26,15 @@ def user(*arguments: str, stdin: str = "") -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_users_come_log_in_and_go(tmp_path: Path) -> None:
-    from ottla.runtime.system import free_ports
-
-    plain, locked, controller = free_ports("127.0.0.1", 3)
-    settings = {
-        "listeners": f"PLAINTEXT://localhost:{plain},LOCKED://localhost:{locked},CONTROLLER://localhost:{controller}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOCKED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.quorum.bootstrap.servers": f"localhost:{controller}",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    }
-    arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     config = tmp_path / "client.properties"
     config.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
         "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="ann" password="her secret";\n'
     )
-    open_door = ("--bootstrap-server", f"localhost:{plain}")
-    locked_door = ("--bootstrap-server", f"localhost:{locked}", "--command-config", str(config))
-    with running_node(tmp_path / "node", *arguments):
+    with two_doors(tmp_path / "node") as doors:
+        open_door = ("--bootstrap-server", doors.open)
+        locked_door = ("--bootstrap-server", doors.locked, "--command-config", str(config))
         assert user("list", *locked_door)[0] == 1
         assert user("set", "ann", *open_door, stdin="her secret\n") == (0, "user ann can log in with SCRAM-SHA-512\n")
         assert user("list", *locked_door) == (0, "ann: SCRAM-SHA-512 (8192 iterations)\n")

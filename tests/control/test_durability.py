@@ -174,6 +174,32 @@ def test_a_leader_whose_disk_fails_steps_down_and_the_others_go_on() -> None:
     play(story)
 
 
+@pytest.mark.parametrize(("action", "code"), [("write", 0), ("sync", ErrorCode.TOPIC_ALREADY_EXISTS)])
+def test_what_was_forwarded_to_a_leader_whose_disk_fails_is_decided_by_the_next(action: str, code: int) -> None:
+    """Before it is appended, or after that and before the leader has it for good. A client of another node hears of
+    neither: the next controller does it, or finds it done, as in Apache Kafka."""
+
+    async def story() -> None:
+        cluster = Cluster()
+        nodes = await cluster.start()
+        broken = cluster.active
+        other = next(node for node in nodes if node is not broken)
+
+        def refuse(operation: Operation) -> None:
+            if operation.kind == action and operation.path.endswith(".log"):
+                raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is broken")
+
+        broken.disk.hook = refuse
+        assert await other.create("orders") == [code]
+        assert broken.plane.failed is not None
+        assert isinstance(broken.plane.failed.result(), DiskError)
+        assert cluster.active is not broken
+        assert topics(other.image) == ["orders"]
+        await cluster.stop()
+
+    play(story)
+
+
 def test_a_node_that_was_killed_resumes_where_it_was() -> None:
     async def story() -> None:
         cluster = Cluster(brokers=(11,))

@@ -299,6 +299,22 @@ def test_a_clean_shutdown_proves_nothing_if_records_are_gone() -> None:
     assert restart(disk).previous_broker_epoch == -1
 
 
+def test_a_clean_shutdown_proves_nothing_if_the_log_ended_later() -> None:
+    """Nothing torn is left, and all that this follower knew to be committed is there. But its leader may have committed
+    more before the follower heard of it (A2)."""
+    disk, manager, log = follower(LogConfig())
+    fill(log, 10)
+    log.high_watermark = 8
+    manager.close(NOW, broker_epoch=31)
+    file = disk.open(f"{log.directory}/00000000000000000000.log")
+    file.truncate(file.size() // 10 * 9)
+    manager = open_manager(disk)
+    assert (manager.logs[TP].log_end_offset, manager.logs[TP].high_watermark) == (9, 8)
+    assert manager.previous_broker_epoch == -1
+    manager.close(NOW, broker_epoch=32)
+    assert open_manager(disk).previous_broker_epoch == 32
+
+
 def test_a_clean_shutdown_proves_nothing_if_a_whole_log_is_gone() -> None:
     """Whoever throws a replica's directory away, to have it copied anew, must not find it elected without records."""
     disk, manager, log = follower(LogConfig())

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from ottla.errors import ErrorCode, StartupError
-from ottla.log import LogConfig, LogManager, MetaProperties, files, read_meta_properties, write_meta_properties
+from ottla.log import Log, LogConfig, LogManager, MetaProperties, files, read_meta_properties, write_meta_properties
 from ottla.log.checkpoints import decode_offsets, decode_partition_metadata, encode_offsets
 from ottla.model import METADATA_TOPIC_ID, TopicPartition, Uuid, uuid_from_text
 from ottla.runtime.disk import SystemDisk
@@ -276,6 +276,38 @@ def test_the_metadata_log_is_kept_apart() -> None:
     manager.close(NOW)
     again = open_manager(disk).load_metadata_log(DIRECTORY, LogConfig(), NOW)
     assert (again.log_end_offset, again.epochs.entries) == (4, [(1, 0)])
+
+
+@pytest.mark.parametrize("lost", ["half a batch", "a batch", "a batch of a sealed segment", "all of a segment"])
+def test_a_metadata_log_that_lost_an_end_is_refused_for_as_long_as_it_lacks_it(lost: str) -> None:
+    """With a shorter log its node would help to elect one who does not have what it has told others that it keeps."""
+    disk, config = FaultyDisk(), LogConfig(segment_bytes=700)
+
+    def start() -> tuple[LogManager, Log]:
+        manager = LogManager(disk, [DIRECTORY], random=Random(7))
+        log = manager.load_metadata_log(DIRECTORY, config, NOW)
+        manager.accept_metadata_log()
+        manager.load(lambda topic: config, NOW)
+        return manager, log
+
+    manager, log = start()
+    for i in range(20):
+        append(log, batch(2, timestamp=NOW + i))
+    bases = log.segment_base_offsets
+    assert len(bases) >= 3
+    manager.close(NOW, broker_epoch=31)
+    path = f"{log.directory}/{files.file_name(bases[1] if 'segment' in lost else bases[-1], '.log')}"
+    written = disk.read_file(path)
+    size = len(written) // 2 // len(bytes(batch(2))) * len(bytes(batch(2)))
+    kept = {"half a batch": len(written) - 5, "a batch": len(written) - len(bytes(batch(2))), "all of a segment": 0}
+    disk.open(path).truncate(kept.get(lost, size))
+    for _ in range(2):
+        with pytest.raises(StartupError, match=r"is damaged: .* is gone"):
+            start()
+    disk.open(path).write(0, written)
+    manager, log = start()
+    assert offsets_of(log) == [(2 * i, 2 * i + 1) for i in range(20)]
+    assert manager.previous_broker_epoch == 31
 
 
 def test_a_half_made_log_is_unmade() -> None:

@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 
-from ottla.log import Log, LogConfig, LogManager, files
+from ottla.log import Log, LogConfig, LogManager, files, scan
 from ottla.log.files import file_name
+from ottla.log.segment import Segment
 from ottla.records import read_header
 
+from .compacting import compact, seal, write
 from .faulty_disk import FaultyDisk
 from .story import DIRECTORY, NOW, TP, all_batches, append, batch, create, offsets_of, open_manager, restart
 
@@ -29,6 +31,22 @@ def written(count: int = 40, *, flush_at: int = 0) -> tuple[FaultyDisk, LogManag
             manager.prepare_checkpoints().run()
     log.update_high_watermark(log.log_end_offset)
     return disk, manager, log
+
+
+def leave(manager: LogManager, log: Log, *, clean: bool) -> None:
+    """Everything is on the disk, after a clean shutdown or a crash."""
+    if clean:
+        manager.close(NOW, broker_epoch=31)
+    else:
+        log.flush(NOW)
+        manager.prepare_checkpoints().run()
+
+
+def start_with_copies(disk: FaultyDisk, config: LogConfig = CONFIG) -> LogManager:
+    """A start of a node whose replicas others have too."""
+    manager = LogManager(disk, [DIRECTORY], random=Random(7))
+    manager.load(lambda topic: config, NOW, has_copies=lambda partition: partition == TP)
+    return manager
 
 
 def spoil(disk: FaultyDisk, path: str, position: int) -> None:
@@ -119,26 +137,19 @@ def test_a_sealed_segment_that_lost_its_end_is_copied_again_if_there_are_copies(
     """E16: a replica with a hole below its high watermark must not be taken for one that has everything."""
     disk, manager, log = written()
     bases = log.segment_base_offsets
-    if clean:
-        manager.close(NOW, broker_epoch=31)
-    else:
-        log.flush(NOW)
-        manager.prepare_checkpoints().run()
+    leave(manager, log, clean=clean)
     file = disk.open(f"{PATH}/{file_name(bases[1], '.log')}")
     file.truncate(file.size() - 5 if left == "most of it" else 0)
 
-    alone = LogManager(disk.copy(), [DIRECTORY], random=Random(7))
-    alone.load(lambda topic: CONFIG, NOW)
+    alone = open_manager(disk.copy(), CONFIG)
     assert alone.logs[TP].log_end_offset == 80, "without copies all is kept that can still be read"
 
-    again = LogManager(disk, [DIRECTORY], random=Random(7))
-    again.load(lambda topic: CONFIG, NOW, has_copies=lambda partition: partition == TP)
+    again = start_with_copies(disk)
     assert again.logs[TP].log_end_offset == (bases[2] - 2 if left == "most of it" else bases[1])
     assert again.logs[TP].cut_below_high_watermark
     assert again.previous_broker_epoch == -1
     append(again.logs[TP], batch(2), epoch=3)
-    third = LogManager(disk, [DIRECTORY], random=Random(7))
-    third.load(lambda topic: CONFIG, NOW, has_copies=lambda partition: True)
+    third = start_with_copies(disk)
     assert third.logs[TP].log_end_offset == again.logs[TP].log_end_offset, "mended once, it is whole"
 
 
@@ -148,20 +159,70 @@ def test_half_a_batch_is_no_gap_that_compaction_left(clean: bool) -> None:
     config = replace(CONFIG, compact=True)
     disk, manager, log = written()
     bases = log.segment_base_offsets
-    if clean:
-        manager.close(NOW, broker_epoch=31)
-    else:
-        log.flush(NOW)
-        manager.prepare_checkpoints().run()
+    leave(manager, log, clean=clean)
     file = disk.open(f"{PATH}/{file_name(bases[1], '.log')}")
     file.truncate(file.size() - 5)
-    again = LogManager(disk, [DIRECTORY], random=Random(7))
-    again.load(lambda topic: config, NOW, has_copies=lambda partition: partition == TP)
+    again = start_with_copies(disk, config)
     found = again.logs[TP]
     assert (found.log_end_offset, found.segment_base_offsets) == (bases[2] - 2, bases[:2])
     assert found.cut_below_high_watermark
     assert again.previous_broker_epoch == -1
     assert offsets_of(found) == [(at, at + 1) for at in range(0, bases[2] - 2, 2)]
+
+
+def compacted_log(*, cleaned: bool) -> tuple[FaultyDisk, LogManager, Log, LogConfig]:
+    """Several sealed segments of a compacted topic, with gaps between them if it was `cleaned`."""
+    config = replace(CONFIG, compact=True)
+    disk = FaultyDisk()
+    manager = open_manager(disk, config)
+    log = create(manager, config)
+    for i in range(60):
+        write(log, (f"key-{i % 7 if i % 3 else i}", "value"))
+    seal(log)
+    if cleaned:
+        compact(disk, manager, log)
+        write(log, ("key-1", "another"), ("key-2", "value"))
+    manager.prepare_checkpoints().run()
+    return disk, manager, log, config
+
+
+def batches_of(segment: Segment) -> list[tuple[int, int]]:
+    """Where each batch begins, in the file and in offsets."""
+    return [(position, header.base_offset) for position, header in scan.headers(segment.file, 0, segment.size)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("cleaned", [True, False])
+@pytest.mark.parametrize("lost", ["the last batch", "half of them", "all of them"])
+def test_an_end_that_was_lost_between_two_batches_is_no_gap_that_compaction_left(
+    clean: bool, cleaned: bool, lost: str
+) -> None:
+    """E16, A2: nothing torn tells of it, but the segment's index knows the batch that was its last."""
+    disk, manager, log, config = compacted_log(cleaned=cleaned)
+    bases = log.segment_base_offsets
+    assert len(bases) >= 4
+    second = log._segments[1]
+    batches = batches_of(second)
+    assert len(batches) >= 3
+    kept = {"the last batch": len(batches) - 1, "half of them": len(batches) // 2, "all of them": 0}[lost]
+    if clean:
+        manager.close(NOW, broker_epoch=31)
+
+    whole = LogManager(disk.copy(), [DIRECTORY], random=Random(7))
+    whole.load(lambda topic: config, NOW, has_copies=lambda partition: True)
+    assert whole.logs[TP].segment_base_offsets == bases, "a gap that compaction left is no loss"
+    assert not whole.logs[TP].cut_below_high_watermark
+    assert whole.previous_broker_epoch == (31 if clean else -1)
+
+    disk.open(f"{PATH}/{file_name(bases[1], '.log')}").truncate(batches[kept][0])
+    again = LogManager(disk, [DIRECTORY], random=Random(7))
+    again.load(lambda topic: config, NOW, has_copies=lambda partition: True)
+    found = again.logs[TP]
+    assert found.segment_base_offsets == bases[:2]
+    assert all(header.base_offset < batches[kept][1] for header, _ in all_batches(found))
+    assert found.log_end_offset <= batches[kept][1]
+    assert found.cut_below_high_watermark
+    assert again.previous_broker_epoch == -1
 
 
 def test_recovery_cuts_a_torn_batch_and_zeros() -> None:

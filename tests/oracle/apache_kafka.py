@@ -23,6 +23,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tarfile
 import tempfile
 import threading
 import time
@@ -144,6 +145,10 @@ _REGISTRY_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
+APICURIO_VERSION = "3.0.9"
+"""The last that runs on Java 17."""
+
+
 class OracleUnavailable(RuntimeError):
     """Java, Maven or the jars cannot be had here; the message says what is missing."""
 
@@ -215,18 +220,36 @@ def registry_client() -> list[Path]:
     return sorted(jars.glob("*.jar"))
 
 
+def apicurio() -> Path:
+    """Apicurio's schema registry, which speaks Confluent's REST API: where its distribution was unpacked."""
+    place = CACHE / f"apicurio-{APICURIO_VERSION}"
+    with _cache_lock():
+        if not place.is_dir():
+            with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+                # By itself: what it was built of is in the archive, and not all of that is in the repository.
+                artifact = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:tar.gz:all"
+                _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={scratch}/archive")
+                (archive,) = Path(scratch, "archive").iterdir()
+                with tarfile.open(archive) as packed:
+                    packed.extractall(f"{scratch}/unpacked", filter="data")
+                Path(scratch, "unpacked").rename(place)
+    return place
+
+
 def _resolve(jars: Path, wanted: str = _POM) -> None:
-    maven = _command("mvn", "Maven, to fetch Apache Kafka's jars (or OTTLA_KAFKA_CLASSPATH set to them)")
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         pom = Path(scratch) / "pom.xml"
         pom.write_text(wanted)
         target = Path(scratch) / "jars"
-        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode != 0:
-            raise OracleUnavailable(f"Maven could not resolve the jars:\n{done.stdout}{done.stderr}")
+        _maven("dependency:copy-dependencies", "-f", str(pom), f"-DoutputDirectory={target}", "-DincludeScope=runtime")
         target.rename(jars)
+
+
+def _maven(*arguments: str) -> None:
+    maven = _command("mvn", "Maven, to fetch Apache Kafka's jars (or OTTLA_KAFKA_CLASSPATH set to them)")
+    done = subprocess.run([maven, "-q", "-B", *arguments], capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        raise OracleUnavailable(f"Maven could not resolve the jars:\n{done.stdout}{done.stderr}")
 
 
 def compiled(source: Path, more: Iterable[Path] = ()) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.spark.transactions import SinkError, commit, undo
+from ottla.spark.sink.driver import commit, undo
+from ottla.spark.sink.handover import SinkError
 from tests.spark.forked import Raised
 from tests.spark.sink_world import FENCED, Query, committed, create_topic, set_transaction_version
 

@@ -97,14 +97,21 @@ def test_strings_and_large_types_are_taken_too(pack: Callable[..., object]) -> N
         assert found == [b"one", None, b"three"]
 
 
-def test_a_header_without_a_key_is_refused() -> None:
+@pytest.mark.parametrize("header", [{"key": None, "value": b""}, None])
+def test_a_header_without_a_key_is_refused(header: dict[str, bytes | None] | None) -> None:
     with pytest.raises(ValueError, match="A header has no key"):
         RecordColumns.of(
-            timestamps_ms=np.zeros(1, np.int64),
-            key=None,
-            value=None,
-            headers=pa.array([[{"key": None, "value": b""}]], HEADER_TYPE),
+            timestamps_ms=np.zeros(1, np.int64), key=None, value=None, headers=pa.array([[header]], HEADER_TYPE)
         )
+
+
+def test_what_a_null_list_of_headers_spans_is_none(pack: Callable[..., object]) -> None:
+    spanned = pa.array([{"key": name, "value": b""} for name in "abcd"], HEADER_TYPE.value_type)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), spanned, mask=pa.array([False, True, False]))
+    columns = RecordColumns.of(timestamps_ms=np.zeros(2, np.int64), key=None, value=None, headers=lists.slice(1))
+    (packed,) = batches_of(columns, np.arange(2, dtype=np.int64), 1000)
+    found = [record.headers for record in iterate(packed.seal(BatchBuilder()))]
+    assert found == [(), (("d", b""),)]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,6 +60,32 @@ def toil(seconds: float, apart: Apart) -> float:
 
 def priorities(apart: Apart) -> tuple[int, int]:
     return os.nice(0), os.sched_getscheduler(0) if sys.platform == "linux" else 0
+
+
+def modesty_of_session(apart: Apart) -> tuple[bool, str]:
+    return os.getsid(0) == os.getpid(), Path("/proc/self/autogroup").read_text().strip().partition(" ")[2]
+
+
+def slice_ns(apart: Apart) -> int:
+    import ctypes
+
+    attributes = ctypes.create_string_buffer(56)
+    assert ctypes.CDLL(None).syscall({"x86_64": 315, "aarch64": 275}[os.uname().machine], 0, attributes, 56, 0) == 0
+    return int.from_bytes(attributes.raw[24:32], sys.byteorder)
+
+
+def count_yields(times: int, apart: Apart) -> int:
+    """Of so many pieces of work."""
+    yields = 0
+
+    def count() -> None:
+        nonlocal yields
+        yields += 1
+
+    os.sched_yield = count
+    for _ in range(times):
+        apart.spent(1)
+    return yields
 
 
 def run(work: Callable[[Apart], object], rate: float = float("inf")) -> tuple[object, list[object]]:
@@ -132,7 +159,7 @@ def test_a_rate_is_kept() -> None:
 
 
 def test_it_rests_as_long_as_it_works() -> None:
-    share, _ = run(partial(toil, 0.1))
+    share, _ = run(partial(toil, 0.03))
     assert isinstance(share, float)
     assert share < 0.6
 
@@ -140,6 +167,29 @@ def test_it_rests_as_long_as_it_works() -> None:
 def test_it_takes_what_the_machine_has_to_spare() -> None:
     found, _ = run(priorities)
     assert found == (19, os.SCHED_IDLE if sys.platform == "linux" else 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="sessions are not scheduled here")
+def test_its_session_is_its_own_and_as_modest() -> None:
+    """Where sessions are scheduled, idle scheduling holds within a session only."""
+    found, _ = run(modesty_of_session)
+    assert found == (True, "nice 19")
+
+
+def _knows_slices() -> bool:
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return sys.platform == "linux" and version is not None and (int(version[1]), int(version[2])) >= (6, 12)
+
+
+@pytest.mark.skipif(not _knows_slices(), reason="needs Linux 6.12, which lets a process choose its slice")
+def test_its_slice_is_the_shortest_there_is() -> None:
+    found, _ = run(slice_ns)
+    assert found == 100_000
+
+
+def test_it_lets_others_have_their_turn_after_each_piece() -> None:
+    found, _ = run(partial(count_yields, 10))
+    assert found == 10
 
 
 ORPHANED = """

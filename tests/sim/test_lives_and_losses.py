@@ -19,7 +19,8 @@ from ottla.sim.checkers.storage import Damage, check_identity, check_log_start
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.disk import SimDisk
 from ottla.sim.faults import KINDS
-from ottla.sim.faults.damage import _spoil_metadata
+from ottla.sim.faults.damage import _repair, _spoil_metadata, flip
+from ottla.sim.faults.operations import reassign
 from ottla.sim.fleeting import FLEETING_TOPIC, PLACE
 from ottla.sim.history import Poll, Read, Send
 from ottla.sim.run import Simulation
@@ -298,6 +299,43 @@ def test_nobody_loses_what_another_has_only_damaged() -> None:
         assert not faults.may_lose_data(two, even_synced=True)
         assert faults.may_crash(two)
         assert faults.may_lose_data(one, even_synced=True), "or it could not be repaired"
+
+
+@pytest.mark.slow
+def test_a_damaged_leader_is_repaired_though_nobody_can_be_added_before() -> None:
+    """What is damaged cannot be copied from it; and with who is being added nothing is lost that was promised."""
+    with running(nodes=4) as simulation:
+        cluster, faults, place = simulation.cluster, simulation.faults, simulation.places[0]
+        simulation.workload.start(simulation.scheduler.now + 3)
+        passes(simulation, 8)
+        before = view.newest_image(cluster).partition(*place)
+        assert before is not None
+        damaged = cluster.machines[before.leader]
+        (spare,) = [machine for machine in cluster.brokers if machine.id not in before.replicas]
+        hosted = view.hosted(damaged, place)
+        assert hosted is not None
+        node = damaged.volume.find(hosted.log._segments[0].path(".log"))
+        assert isinstance(node, FileNode)
+        offset = flip(node, Random(1))
+        assert offset is not None
+        faults.tampered[damaged.id] = None
+        simulation.forgive(damaged, damaged=True, damage=Damage(hosted.log.directory, offset))
+        stay = [replica for replica in before.replicas if replica != damaged.id]
+        simulation.until(reassign(faults, place, [*stay, spare.id]), 10, "it is to move")
+        passes(simulation, 10)
+        during = view.newest_image(cluster).partition(*place)
+        assert during is not None
+        assert during.leader == damaged.id
+        assert spare.id in during.adding_replicas
+        assert spare.id not in during.isr
+        # And it was killed before, and has been in sync since with all but this.
+        faults.spoiled[spare.id] = 0.0
+        simulation.spawn(_repair(faults, damaged, 0.0))
+        passes(simulation, 60)
+        assert not faults.tampered
+        after = view.newest_image(cluster).partition(*place)
+        assert after is not None
+        assert set(after.replicas) == set(after.isr) == {*stay, spare.id}
 
 
 # A directory of two.

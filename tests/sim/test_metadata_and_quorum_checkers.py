@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from ottla.log.log import Log
 from ottla.metadata.images import (
     BrokerRegistration,
     ClusterImage,
@@ -21,15 +22,20 @@ from ottla.metadata.images import (
     TopicsImage,
 )
 from ottla.metadata.persistent import PersistentMap
-from ottla.model import Uuid
+from ottla.model import TopicPartition, Uuid
 from ottla.raft.election import ElectionState, encode_quorum_state
 from ottla.raft.leader import Leader
 from ottla.raft.machine import RaftMachine
 from ottla.raft.roles import Unattached
 from ottla.raft.voters import ReplicaKey, Voter, VoterSet
 from ottla.sim import view
+from ottla.sim.checkers.compaction import CompactionChecker
+from ottla.sim.checkers.ledger import Ledger
 from ottla.sim.checkers.metadata import MetadataChecker
+from ottla.sim.checkers.mirror import Mirror
 from ottla.sim.checkers.quorum import DIRECTORY, QUORUM_STATE, QuorumChecker, _Seen
+from ottla.sim.checkers.replicas import METADATA, ReplicaChecker
+from ottla.sim.checkers.storage import Watch
 from ottla.sim.checkers.violation import Violation
 from ottla.sim.cluster import Cluster, Machine
 from ottla.sim.disk import SimDisk
@@ -291,3 +297,27 @@ def test_two_who_have_read_the_same_and_differ(checker: QuorumChecker) -> None:
     read(image(BEFORE, 100), image(BEFORE, 100), image(changed, 101))
     with pytest.raises(Violation, match="B21: n0 and n1 have read up to 100"):
         read(image(BEFORE, 100), image(changed, 100))
+
+
+def test_a_log_of_metadata_that_is_cut_below_what_it_knew_to_be_committed(cluster: Cluster, machine: Machine) -> None:
+    def cut(at: int, *, place: TopicPartition = METADATA, began: int = 0) -> None:
+        log = SimpleNamespace(
+            log_start_offset=0,
+            last_stable_offset=40,
+            high_watermark=40,
+            log_end_offset=max(at, 40),
+            recovery_point=0,
+            topic_id=TOPIC_ID,
+            _swap=None,
+        )
+        mirror = SimpleNamespace(update=lambda: at, batches=[], cleaned=None, dropped=0)
+        where = f"{place} on {machine.name}"
+        watch = Watch(place, cast("Log", log), None, Ledger(where), cast("Mirror", mirror), where, compacted=False)
+        watch.start, watch.high_watermark, watch.end, watch.recovery_point = began, 40, 50, 0
+        ReplicaChecker(cluster, CompactionChecker(cluster))._look(machine, watch)
+
+    cut(40)
+    cut(39, began=10)  # A snapshot took the place of the log, which begins anew.
+    cut(39, place=TopicPartition("t", 0))  # Of a partition that may be, and is judged by what others have (A2, A7).
+    with pytest.raises(Violation, match=r"B9: .*was cut at 39, below its high watermark"):
+        cut(39)

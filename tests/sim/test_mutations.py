@@ -31,7 +31,7 @@ def test_a_historic_bug_is_caught(mutation: Mutation) -> None:
         ("double-ownership", 0),
         ("growth-with-stale-broker-epoch", 0),
         ("old-topic-served", 1),
-        ("damaged-metadata-replayed", 0),
+        ("damaged-metadata-replayed", 1),
     ],
 )
 def test_some_historic_bugs_are_caught_soon(name: str, seed: int) -> None:

@@ -34,7 +34,8 @@ class Story:
         cluster = SimpleNamespace(brokers=[], scheduler=SimpleNamespace(now=1.0))
         self.checker = TransactionChecker(cast(Cluster, cluster), self.history, History())
         self._ends: dict[TopicPartition, int] = {}
-        self._sequence = 0
+        self._sequences: dict[int, int] = {}
+        """By epoch, the next."""
 
     def becomes(
         self, state: TransactionState, *, producer_id: int = 7, epoch: int = 0, version: int = 2, places: int = 1
@@ -54,14 +55,17 @@ class Story:
         builder.append(0, *TRANSACTION_KINDS.encode(record))
         self._append(TopicPartition(TRANSACTION_TOPIC, 0), builder.build())
 
-    def write(self) -> None:
-        builder = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=self._sequence, transactional=True)
-        self._sequence += 1
+    def write(self, *, epoch: int = 0, transactional: bool = True) -> None:
+        sequence = self._sequences.get(epoch, 0)
+        self._sequences[epoch] = sequence + 1
+        builder = BatchBuilder(producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=transactional)
         builder.append(0, None, b"x")
         self._append(PLACE, builder.build())
 
-    def mark(self) -> None:
-        marker = end_txn_batch(commit=True, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp=0)
+    def mark(self, *, epoch: int = 0, coordinator_epoch: int = 0) -> None:
+        marker = end_txn_batch(
+            commit=True, coordinator_epoch=coordinator_epoch, producer_id=7, producer_epoch=epoch, timestamp=0
+        )
         self._append(PLACE, marker)
 
     def _append(self, place: TopicPartition, data: bytearray) -> None:
@@ -78,6 +82,72 @@ class Story:
 @pytest.fixture
 def story() -> Story:
     return Story()
+
+
+# D8.
+
+
+def test_a_batch_of_a_transaction_that_does_not_have_the_partition(story: Story) -> None:
+    story.becomes(_S.EMPTY, places=0)
+    story.becomes(_S.ONGOING, places=0)
+    with pytest.raises(Violation, match=r"D8: .*has no such partition"):
+        story.write()
+
+
+def test_a_batch_of_an_epoch_in_which_the_partition_is_not_part_of_anything(story: Story) -> None:
+    ended(story)
+    with pytest.raises(Violation, match=r"D8: .*epoch 1\) wrote to a transaction that has no such partition"):
+        story.write(epoch=1)
+
+
+def test_a_batch_of_an_epoch_that_is_over(story: Story) -> None:
+    ended(story)
+    with pytest.raises(Violation, match=r"D8: .*producer 7 has epoch 0, after 1"):
+        story.write()
+
+
+def test_a_batch_beside_the_transaction_that_its_producer_has_open(story: Story) -> None:
+    ended(story)
+    story.write(epoch=1, transactional=False)
+    story.becomes(_S.ONGOING, epoch=1)
+    story.write(epoch=1)
+    with pytest.raises(Violation, match=r"D8: .*outside of the transaction that it began at 3"):
+        story.write(epoch=1, transactional=False)
+
+
+def ended(story: Story, *, coordinator_epoch: int = 0) -> None:
+    """A transaction by version 2, from its beginning in epoch 0 to its end, with which epoch 1 begins."""
+    story.becomes(_S.EMPTY, places=0)
+    story.becomes(_S.ONGOING)
+    story.write()
+    story.becomes(_S.PREPARE_COMMIT, epoch=1)
+    story.mark(epoch=1, coordinator_epoch=coordinator_epoch)
+    story.becomes(_S.COMPLETE_COMMIT, epoch=1, places=0)
+
+
+# D14.
+
+
+def test_a_marker_of_a_coordinator_that_has_been_replaced(story: Story) -> None:
+    ended(story, coordinator_epoch=5)
+    story.mark(epoch=1, coordinator_epoch=5)  # A retry, and then one of its successor: both may be.
+    story.mark(epoch=1, coordinator_epoch=6)
+    with pytest.raises(Violation, match=r"D14: .*coordinator epoch 5 after one of 6"):
+        story.mark(epoch=1, coordinator_epoch=5)
+
+
+# D20.
+
+
+def test_a_producer_id_that_two_were_given(story: Story) -> None:
+    mine = [Identity("t1", 7, 0, 1.0, 1.1), Identity("t1", 7, 1, 2.0, 2.1), Identity("t1", 8, 0, 3.0, 3.1)]
+    story.history.identities += mine
+    story.checker.at_end()
+    story.checker._kept.identities.append(Identity("t2", 9, 0, 1.0, 1.1))
+    story.checker.at_end()
+    story.checker._kept.identities.append(Identity("t2", 8, 1, 4.0, 4.1))
+    with pytest.raises(Violation, match="D20: producer id 8 was given to t1 and to t2"):
+        story.checker.at_end()
 
 
 # D18.

@@ -50,9 +50,9 @@ def rows_of(bootstrap: str, directory: str) -> Callable[[Iterator[pa.RecordBatch
 
 def wait_for_the_copy(bootstrap: str) -> None:
     """Until it has begun its transaction, as the other task has."""
-    from ottla.spark.connections import connections
-    from ottla.spark.decision_log import task_prefix
-    from ottla.spark.sink_options import SinkOptions
+    from ottla.spark.sink.connections import connections
+    from ottla.spark.sink.decision_log import task_prefix
+    from ottla.spark.sink.options import SinkOptions
 
     coordination = connections(SinkOptions.parse({"kafka.bootstrap.servers": bootstrap}).client).coordination
     deadline_s = time.monotonic() + PATIENCE_S

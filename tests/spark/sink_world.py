@@ -15,12 +15,14 @@ import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark.connections import connections
-from ottla.spark.coordination import Coordination
-from ottla.spark.decision_log import task_prefix
-from ottla.spark.sink_options import SinkOptions
-from ottla.spark.staging import Rows, Task, stage
-from ottla.spark.transactions import OpenSink, TaskResult, commit, open_sink, undo
+from ottla.spark.sink.connections import connections
+from ottla.spark.sink.coordination import Coordination
+from ottla.spark.sink.decision_log import task_prefix
+from ottla.spark.sink.driver import commit, open_sink, undo
+from ottla.spark.sink.handover import OpenSink, TaskResult
+from ottla.spark.sink.options import SinkOptions
+from ottla.spark.sink.rows import Rows
+from ottla.spark.sink.staging import Task, stage
 from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -141,6 +141,7 @@ def test_dead_letters_say_why_and_where_from_and_the_stream_goes_on(
     assert (headers[dead_letters.PARTITION], headers[dead_letters.OFFSET]) == (b"0", b"1")
     assert headers[dead_letters.SCHEMA_ID] == b""
     assert b"does not begin with a schema id" in headers[dead_letters.ERROR]
+    assert headers[dead_letters.TIMESTAMP] == b"%d" % read_all(served, "stream", 2)[1].timestamp()[1]
     headers = dict(unknown.headers())
     assert (headers[dead_letters.OFFSET], headers[dead_letters.SCHEMA_ID]) == (b"3", b"9999")
     assert b"no schema with id 9999" in headers[dead_letters.ERROR]
@@ -185,6 +186,7 @@ def test_dead_letters_that_go_through_the_sink_are_there_once_though_a_task_dies
     assert (told[b"1"][dead_letters.SCHEMA_ID], told[b"3"][dead_letters.SCHEMA_ID]) == (b"", b"9999")
     assert b"no schema with id 9999" in told[b"3"][dead_letters.ERROR]
     assert told[b"1"][dead_letters.TOPIC] == b"once"
+    assert told[b"1"][dead_letters.TIMESTAMP] == b"%d" % read_all(served, "once", 2)[1].timestamp()[1]
 
 
 def test_what_spark_wrote_confluents_deserializer_reads(spark: SparkSession, served: Served) -> None:

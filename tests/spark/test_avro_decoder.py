@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from ottla.client.registry import FoundSchema, RegistryClient, RegistrySettings, UnknownSchema
 from ottla.schemas.avro import parse
 from ottla.schemas.framing import prefix
-from ottla.spark.avro_columns import plan
-from ottla.spark.avro_decoder import Decoded, Decoder
-from ottla.spark.avro_encoder import Encoder, Unwritable
-from ottla.spark.avro_encoder import plan as encoding_plan
-from ottla.spark.avro_types import NoColumn, arrow_type
+from ottla.spark.avro.columns import plan
+from ottla.spark.avro.decoder import Decoded, Decoder
+from ottla.spark.avro.encoder import Encoder, Unwritable
+from ottla.spark.avro.encoder import plan as encoding_plan
+from ottla.spark.avro.types import NoColumn, arrow_type
 
 
 class Shelf(RegistryClient):

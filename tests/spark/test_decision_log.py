@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar, cast
+
+import pytest
+
+from ottla.client.blocking import BlockingClient, PartitionInfo, TopicInfo
+from ottla.client.settings import ClientSettings
+from ottla.errors import KafkaError
+from ottla.model import ZERO_UUID
 from ottla.records import Record
 from ottla.records.batch import BatchHeader
 from ottla.records.control import ControlType, control_key
-from ottla.spark.decision_log import DecisionsView, decision_from_json, decision_to_json
-from ottla.spark.two_phase import Claim, Decision, Staged
+from ottla.spark.sink.coordination import Coordination
+from ottla.spark.sink.decision_log import DecisionLog, DecisionsView, decision_from_json, decision_to_json
+from ottla.spark.sink.two_phase import Claim, Decision, Staged
+from ottla.wire.message import Message
+from ottla.wire.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.wire.messages.list_offsets_request import ListOffsetsRequest
+from ottla.wire.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+M = TypeVar("M", bound=Message)
 
 FIRST = Claim(1, 0)
 
@@ -60,3 +80,40 @@ def test_a_forsaken_decision_is_anybodys_after_a_while() -> None:
     assert view.of("another", 60_000).forsaken == (decision(0, forsaken=True),)
     view.on_batch(header(-1, transactional=False), [record("s", None), record("s/completed", None)])
     assert view.of("another", 60_000).forsaken == ()
+
+
+class Leader(BlockingClient):
+    """Has no records, but tells of these ends one after the other, and of the last for ever."""
+
+    def __init__(self, ends: list[int], patience_ms: int) -> None:
+        given = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": str(patience_ms)}
+        super().__init__(ClientSettings.parse(given))
+        self._ends = ends
+        self.fetches = 0
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, ZERO_UUID, {0: PartitionInfo(1, 0)}) for name in names or ()}
+
+    def ask(self, node_id: int, request: Message, response: type[M], **_: object) -> M:
+        if isinstance(request, ListOffsetsRequest):
+            end = self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
+            found = ListOffsetsPartitionResponse(partition_index=0, offset=end)
+            answer: Message = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[found])])
+        else:
+            self.fetches += 1
+            assert self.fetches < 100, "it asks for ever"
+            data = PartitionData(partition_index=0, log_start_offset=0, records=b"")
+            answer = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
+        return cast(M, answer)
+
+
+def test_a_leader_that_has_lost_what_was_told_of_is_asked_again_where_it_ends() -> None:
+    leader = Leader([5, 5, 0], patience_ms=60_000)
+    assert DecisionLog(leader, Coordination(leader), "t").read("s").own is None
+    assert leader.fetches == 2
+
+
+def test_a_leader_that_never_gives_what_it_tells_of_is_an_error() -> None:
+    leader = Leader([5], patience_ms=300)
+    with pytest.raises(KafkaError, match="t gives nothing from offset 0 on"):
+        DecisionLog(leader, Coordination(leader), "t").read("s")

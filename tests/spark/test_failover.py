@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ottla.spark.options import SourceOptions
-from ottla.spark.source import BatchReader
-from ottla.spark.stream import StreamReader
+from ottla.spark.source.batch import BatchReader
+from ottla.spark.source.options import SourceOptions
+from ottla.spark.source.stream import StreamReader
 from tests.cluster.harness import running_cluster
 
 pytestmark = pytest.mark.slow

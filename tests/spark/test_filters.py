@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from ottla.spark.filters import Pruning
+from ottla.spark.source.filters import Pruning
 
 
 def pushed(*filters: Filter) -> tuple[Pruning, list[Filter]]:
@@ -47,6 +47,12 @@ def test_a_lower_bound_of_time_helps_and_is_left_to_spark_too() -> None:
     pruning, left = pushed(condition)
     assert left == [condition]
     assert pruning.since_ms == int(noon.timestamp() * 1000) - 1
+
+
+def test_records_without_a_timestamp_are_not_passed_over() -> None:
+    """Theirs is -1, a millisecond before 1970."""
+    condition = GreaterThan(("timestamp",), datetime(1960, 1, 1, tzinfo=UTC))
+    assert pushed(condition) == (Pruning(), [condition])
 
 
 def test_what_does_not_choose_offsets_is_left_to_spark() -> None:

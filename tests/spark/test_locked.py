@@ -19,10 +19,10 @@ from confluent_kafka.admin import (
 from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
 from ottla.errors import KafkaError
-from ottla.spark.decision_log import DEFAULT_TOPIC
-from ottla.spark.options import SourceOptions
-from ottla.spark.sink_options import SinkOptions
-from ottla.spark.source import BatchReader
+from ottla.spark.sink.decision_log import DEFAULT_TOPIC
+from ottla.spark.sink.options import SinkOptions
+from ottla.spark.source.batch import BatchReader
+from ottla.spark.source.options import SourceOptions
 from tests.locked_site import Login, Site, locked_site, shown
 from tests.spark.sink_world import Query, committed, create_topic
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.model import TopicPartition, Uuid
-from ottla.spark.offsets import (
+from ottla.spark.source.offsets import (
     EARLIEST,
     LATEST,
     OffsetRange,
@@ -42,6 +42,21 @@ def test_a_topic_made_again_under_its_name_is_another() -> None:
     assert offset.is_recreated("a", OTHER_ID)
     assert not offset.is_recreated("a", ID)
     assert not offset.is_recreated("b", OTHER_ID)
+
+
+def test_what_is_missing_is_kept_if_it_can_be_known_again() -> None:
+    before = StreamOffset(
+        positions={TopicPartition("a", 0): 1, TopicPartition("b", 1): 2, TopicPartition("c", 0): 3},
+        topic_ids={"a": ID, "b": ID},
+    )
+    now = StreamOffset(positions={TopicPartition("a", 0): 9}, topic_ids={"a": ID})
+    kept = now.keeping(before)
+    assert kept.positions == {TopicPartition("a", 0): 9, TopicPartition("b", 1): 2}, "c has no id"
+    assert kept.topic_ids == {"a": ID, "b": ID}
+    # Another topic of the name, with fewer partitions: its own are read from their beginning.
+    other = StreamOffset(positions={TopicPartition("b", 0): 0}, topic_ids={"b": OTHER_ID}).keeping(before)
+    assert TopicPartition("b", 1) not in other.positions
+    assert other.topic_ids["b"] == OTHER_ID
 
 
 def test_offsets_are_words_or_json() -> None:

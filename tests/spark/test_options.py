@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from ottla.model import TopicPartition
-from ottla.spark.offsets import EARLIEST, LATEST, SourceError
-from ottla.spark.options import SourceOptions
+from ottla.spark.source.offsets import EARLIEST, LATEST, SourceError
+from ottla.spark.source.options import SourceOptions
 
 BASE = {"kafka.bootstrap.servers": "one:9092", "subscribe": "orders"}
 

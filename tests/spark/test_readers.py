@@ -14,10 +14,11 @@ from confluent_kafka import Producer, admin
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from ottla.client.blocking import BlockingClient, Pending
-from ottla.spark.offsets import SourceError
-from ottla.spark.options import SourceOptions
-from ottla.spark.source import BatchReader, RangePartition
-from ottla.spark.stream import StreamReader
+from ottla.spark.source.batch import BatchReader, RangePartition
+from ottla.spark.source.cluster import Cluster
+from ottla.spark.source.offsets import SourceError
+from ottla.spark.source.options import SourceOptions
+from ottla.spark.source.stream import StreamReader
 from ottla.wire.message import Message
 from ottla.wire.messages.fetch_request import FetchRequest
 from tests.node_process import running_node
@@ -330,6 +331,17 @@ def test_a_stream_begins_where_it_is_told(stage: Stage, new_topic: NewTopic) -> 
     assert stage.stream(startingTimestamp=str(T0 + 1500)).initialOffset()[name] == {"0": 2}
 
 
+def test_what_comes_while_the_first_batch_is_planned_is_part_of_it(stage: Stage, new_topic: NewTopic) -> None:
+    """Spark asks where to begin twice: before it plans the first batch, and before it reads it."""
+    new_topic()
+    stage.write(4)
+    reader = stage.stream(startingOffsets="latest")
+    start = reader.initialOffset()
+    stage.write(3, first=4)
+    end = latest(reader, start)
+    assert between(reader, reader.initialOffset(), end) == [4, 5, 6]
+
+
 def test_micro_batches_follow_one_another(stage: Stage, new_topic: NewTopic) -> None:
     new_topic()
     reader = stage.stream()
@@ -361,7 +373,7 @@ def test_a_batch_waits_for_enough_but_not_for_ever(
     name = new_topic()
     stage.write(5)
     now_s = 0.0
-    monkeypatch.setattr("ottla.spark.stream.monotonic_s", lambda: now_s)
+    monkeypatch.setattr("ottla.spark.source.stream.monotonic_s", lambda: now_s)
     reader = stage.stream(startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="30s")
     assert reader.getDefaultReadLimit() == ReadMinRows(10)
     start = reader.initialOffset()
@@ -417,6 +429,30 @@ def test_a_deleted_topic_is_data_loss(stage: Stage, new_topic: NewTopic) -> None
         latest(reader, start)
     stage.write(1, first=2)
     assert between(lenient, start, latest(lenient, start)) == [2]
+
+
+def test_a_topic_that_was_only_overlooked_goes_on_where_it_stood(
+    stage: Stage, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that has not heard of a topic yet says that there is none."""
+    name, other = new_topic(), new_topic(name=f"{stage.topic}-b")
+    stage.write(2)
+    stage.write(3, topic=other, first=5)
+    reader = stage.stream(subscribePattern=f"{name}.*", startingOffsets="earliest", failOnDataLoss="false")
+    start = latest(reader, reader.initialOffset())
+    asked = Cluster.topics
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Cluster, "topics", lambda self, *, must_exist: {name: asked(self, must_exist=must_exist)[name]}
+            )
+            stage.write(1, first=2)
+            end = latest(reader, start)
+            assert between(reader, start, end) == [2]
+            start = end
+    assert caplog.text.count(f"{other}-0 is gone") == 1, "it is told once"
+    stage.write(1, topic=other, first=8)
+    assert between(reader, start, latest(reader, start)) == [8], "and nothing again"
 
 
 def test_a_topic_made_again_is_data_loss(stage: Stage, new_topic: NewTopic) -> None:

@@ -1,4 +1,5 @@
-"""What Spark asks of a registry is what Confluent documents, and what Confluent's answers, newer fields too, is read.
+"""What Spark, tools and the console ask of a registry is what Confluent documents, and its answers, newer ones too, are
+read.
 
 The other side here is a table of answers in the words of Confluent's API reference: paths, media types, error codes.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from ottla.client.registry import RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
+from ottla.console.registry import Registry, RegistryError
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 CITY = json.dumps({"type": "record", "name": "City", "fields": [{"name": "name", "type": "string"}]})
@@ -168,3 +171,36 @@ def test_an_address_that_is_no_registrys_is_not_taken_for_schemas_that_are_missi
 def test_what_passes_is_tried_again(confluent: Confluent, url: str, passing: tuple[int, object]) -> None:
     confluent.answers["GET", "/schemas/ids/7"].insert(0, passing)
     assert RegistryClient(RegistrySettings.parse(url)).by_id(7).text == ORDER
+
+
+def test_what_does_not_speak_http_is_no_registry() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65_536)
+                peer.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        settings = RegistrySettings.parse(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(RegistryUnavailable, match="No schema registry answers at"):
+            RegistryClient(settings, attempts=1).by_id(7)
+        thread.join()
+
+
+def test_the_console_asks_once_and_never_shows_the_password(confluent: Confluent, url: str) -> None:
+    registry = Registry(f"{url.replace('//', '//key:s%3Acret@')}/")
+    assert registry.address == url
+    assert registry.latest("orders/eu-value").schema_id == 7
+    assert confluent.asked[-1][2]["authorization"] == "Basic " + base64.b64encode(b"key:s:cret").decode()
+    assert registry.schema(7) is not None
+    assert registry.schema(9) is None
+    with pytest.raises(RegistryError, match=r"^Subject 'nobody' not found\.$"):
+        registry.latest("nobody")
+    confluent.asked.clear()
+    confluent.answers["GET", "/subjects"] = [(500, {"error_code": 50001, "message": "Error in the backend"})]
+    with pytest.raises(RegistryError, match="Error in the backend"):
+        registry.subjects()
+    assert len(confluent.asked) == 1

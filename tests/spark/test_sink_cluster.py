@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.spark.connections import connections
-from ottla.spark.decision_log import DEFAULT_TOPIC, claim_id
-from ottla.spark.transactions import TaskResult
+from ottla.spark.sink.connections import connections
+from ottla.spark.sink.decision_log import DEFAULT_TOPIC, claim_id
+from ottla.spark.sink.handover import TaskResult
 from tests.cluster.harness import Cluster, running_cluster
 from tests.spark.sink_world import Query, committed
 

@@ -11,11 +11,12 @@ from confluent_kafka import admin
 
 from ottla.client.blocking import CoordinatorKind
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark import decision_log, transactions
-from ottla.spark.connections import connections
-from ottla.spark.staging import _take_id
-from ottla.spark.transactions import OpenSink, SinkError, TaskResult, commit, open_sink, undo
-from ottla.spark.two_phase import Claim, Staged
+from ottla.spark.sink import decision_log, driver
+from ottla.spark.sink.connections import connections
+from ottla.spark.sink.driver import commit, open_sink, undo
+from ottla.spark.sink.handover import OpenSink, SinkError, TaskResult
+from ottla.spark.sink.staging import _take_id
+from ottla.spark.sink.two_phase import Claim, Staged
 from ottla.wire.messages.init_producer_id_request import InitProducerIdRequest
 from ottla.wire.messages.init_producer_id_response import InitProducerIdResponse
 from tests.node_process import NodeProcess, running_node
@@ -87,7 +88,7 @@ def test_what_an_attempt_that_died_left_open_ends_with_its_batch(
 ) -> None:
     """No batch comes after it, and it is not time to look for such: the second attempt tells of the first."""
     query = new_query()
-    monkeypatch.setitem(transactions._swept_s, query.sink, math.inf)
+    monkeypatch.setitem(driver._swept_s, query.sink, math.inf)
     query.crashes = ["rows-acknowledged"]
     query.try_batch(0)
     assert query.died_at == ["rows-acknowledged"]
@@ -133,7 +134,7 @@ def test_a_cluster_that_does_not_list_transactions_holds_nothing_up(
     opened = open_sink(query.sink_options, query.sink)
     commit(query.sink_options, stage_all(query, opened, 0))
     assert rows(query) == sorted(query.expected(1).elements())
-    assert [record.getMessage() for record in caplog.records if record.name == "ottla.spark.transactions"] == [
+    assert [record.getMessage() for record in caplog.records if record.name == "ottla.spark.sink.driver"] == [
         f"What attempts that died have left open under the sink {query.sink} cannot be found "
         "(CLUSTER_AUTHORIZATION_FAILED): readers of committed records may wait for it, until the sink is opened again "
         "or kafka.transaction.timeout.ms is over."
@@ -320,9 +321,10 @@ def test_a_process_takes_its_transactional_ids_again_only_under_a_later_claim() 
     assert _take_id(opened(3, producer_id=8)) not in (first, second), "no telling which is later"
 
 
-def test_a_batch_is_written_if_its_query_has_decided_on_it_or_on_a_later_one() -> None:
+def test_the_last_batch_of_a_query_is_known_again_and_earlier_ones_are_refused() -> None:
     opened = OpenSink(sink="s", claim=FIRST, forsaken=False, decided=("q", 7))
     assert opened.has_written("q", 7)
-    assert opened.has_written("q", 6)
+    with pytest.raises(SinkError, match=r"Batch 6 comes to the sink .*, which has written batch 7 already"):
+        opened.has_written("q", 6)
     assert not opened.has_written("q", 8)
     assert not opened.has_written("another", 7), "a query with a checkpoint of its own counts its own batches"

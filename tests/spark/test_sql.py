@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from rich.console import Console
 
 from ottla.cli import sql as command
 from ottla.errors import StartupError
@@ -52,6 +54,12 @@ ORDER = json.dumps(
 )
 def test_which_topics_a_query_names(query: str, expected: list[str]) -> None:
     assert named_in(query, ["orders", "orders.eu", "orders_2", "re-turns"]) == expected
+
+
+def test_what_takes_a_while_is_told_where_there_is_no_terminal_too() -> None:
+    told = StringIO()
+    with command._busy(Console(file=told), "starting Spark …"):
+        assert told.getvalue() == "starting Spark …\n"
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,13 @@ from ottla.errors import KafkaError
 from ottla.model import TopicPartition
 from ottla.records.packing import PackedBatch
 from ottla.records.partitioner import partition_of_key
-from ottla.spark.checkpoints import query_id_of
-from ottla.spark.producing import Producer
-from ottla.spark.sink import _may_be_repeated
-from ottla.spark.sink_options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
-from ottla.spark.staging import Rows, Task, send, stage
-from ottla.spark.transactions import SinkError
+from ottla.spark.sink.checkpoints import query_id_of
+from ottla.spark.sink.handover import SinkError
+from ottla.spark.sink.options import DeliveryGuarantee, InvalidSinkOption, SinkOptions
+from ottla.spark.sink.producing import Producer
+from ottla.spark.sink.rows import Rows
+from ottla.spark.sink.staging import Task, send, stage
+from ottla.spark.sink.writers import _may_be_repeated
 from tests.node_process import NodeProcess, running_node
 from tests.spark.sink_world import (
     Query,
@@ -200,6 +201,7 @@ def test_options_are_read_in_any_case() -> None:
         ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "high"}, "takes a number"),
         ({"failOnLostTransaction": "perhaps"}, "choose true or false"),
         ({"kafka.transactional.id": "mine"}, "cannot be set"),
+        ({"kafka.security.protocol": "SSH"}, "kafka.security.protocol is 'SSH'"),
     ],
 )
 def test_options_that_cannot_be_obeyed_are_refused(options: dict[str, str], said: str) -> None:

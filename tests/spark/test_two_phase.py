@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.spark.two_phase import (
+from ottla.spark.sink.two_phase import (
     Claim,
     Committing,
     Decision,

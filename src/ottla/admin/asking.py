@@ -69,6 +69,11 @@ def meaning(code: ErrorCode) -> str:
     return _MEANINGS.get(code) or code.name.lower().replace("_", " ")
 
 
+def why(error: KafkaError) -> str:
+    """The cluster's own sentence if it gave one, else what the code means; without a full stop."""
+    return _sentence(error.message) or meaning(error.code)
+
+
 def _sentence(message: str | None) -> str:
     return (message or "").strip().rstrip(".")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ottla.admin import groups, log_dirs, topics, transactions
-from ottla.admin.asking import meaning
+from ottla.admin.asking import why
 from ottla.admin.cluster import Cluster, Quorum, describe_cluster, describe_quorum
 from ottla.admin.offsets import MAX_TIMESTAMP, FoundOffset, look_up
 from ottla.client.blocking import BlockingClient
@@ -91,7 +91,7 @@ def gather(client: BlockingClient, *, clock: Callable[[], int], limits: Limits) 
         try:
             client.version_of(broker.node, _PROBE)
         except KafkaError as error:
-            facts.unreachable[broker.node] = (error.message or error.code.name).rstrip(".")
+            facts.unreachable[broker.node] = why(error)
     all_topics = topics.list_topics(client)
     facts.partitions.extend(each for topic in all_topics for each in topic.partitions)
     keys = [TopicPartition(each.topic, each.partition) for each in facts.partitions if not each.is_offline]
@@ -207,9 +207,9 @@ def _disks(facts: Facts, limits: Limits) -> Iterator[Finding]:
     for each in facts.directories:
         subject = f"broker {each.node}"
         if each.error is not None:
-            problem = f"{each.path}: {each.error}." if each.path else f"Its disks cannot be asked: {each.error}."
+            problem = f"{each.path or 'Its disks cannot be asked'}: {why(each.error)}."
             advice = "Replace the disk, then start the broker again." if each.path else "Look into its log."
-            if each.error == meaning(ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            if each.error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 advice = _ASK_AS_ANOTHER
             yield Finding(severity=ERROR, subject=subject, problem=problem, advice=advice)
         elif each.total_bytes > 0 and each.usable_bytes < limits.free_share * each.total_bytes:

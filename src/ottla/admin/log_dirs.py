@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ottla.admin.asking import ask_each, meaning
+from ottla.admin.asking import ask_each
 from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
@@ -27,11 +27,11 @@ class StoredReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirectory:
-    """One data directory of one broker; or, with `error` and no path, a broker that does not answer."""
+    """One data directory of one broker; or, with `error` and no path, a broker that does not tell of its own."""
 
     node: int
     path: str
-    error: str | None
+    error: KafkaError | None
     total_bytes: int
     """Of the volume; -1 where the broker is too old to say."""
     usable_bytes: int
@@ -55,9 +55,9 @@ def describe_log_dirs(
     found: list[LogDirectory] = []
     for node, answer in ask_each(client, requests, DescribeLogDirsResponse).items():
         if isinstance(answer, KafkaError):
-            found.append(_silent(node, answer.message or answer.code.name))
+            found.append(_silent(node, answer))
         elif answer.error_code:
-            found.append(_silent(node, meaning(ErrorCode(answer.error_code))))
+            found.append(_silent(node, KafkaError(ErrorCode(answer.error_code))))
         else:
             found += [_directory(node, each) for each in answer.results]
     return found
@@ -73,7 +73,7 @@ def sizes_of(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, dic
     return sizes
 
 
-def _silent(node: int, error: str) -> LogDirectory:
+def _silent(node: int, error: KafkaError) -> LogDirectory:
     return LogDirectory(
         node=node, path="", error=error, total_bytes=-1, usable_bytes=-1, is_cordoned=False, replicas=()
     )
@@ -83,7 +83,7 @@ def _directory(node: int, result: DescribeLogDirsResult) -> LogDirectory:
     return LogDirectory(
         node=node,
         path=result.log_dir,
-        error=meaning(ErrorCode(result.error_code)) if result.error_code else None,
+        error=KafkaError(ErrorCode(result.error_code)) if result.error_code else None,
         total_bytes=result.total_bytes,
         usable_bytes=result.usable_bytes,
         is_cordoned=result.is_cordoned,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.access import authorisation
 from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
-from ottla.broker.bounds.limits import ELEMENTS_MAX, LINGER_MS
+from ottla.broker.bounds.limits import ELEMENTS_MAX, LINGER_MS, elements_max
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
@@ -191,7 +191,7 @@ class Dispatcher:
                 return self._step_down(frame)
             raise CloseConnection(f"version {version} of {api.name} is not served")
         head = read_request_header(frame)
-        request, _ = served.request.read(frame, head.body_position, version, ELEMENTS_MAX)
+        request, _ = served.request.read(frame, head.body_position, version, elements_max(api_key))
         context = self.context(connection, api_key, version, head.client_id)
         meters = self._metrics.of(api_key, api.name)
         meters.requests.value += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ def run_sql(
 ) -> None:
     need_spark()
     from ottla.spark import SparkUnavailable, session
+    from ottla.spark.failures import hush
     from ottla.spark.sql import FILES, SqlError, Topics, each_row, write_file
 
     if output is not None and output.suffix not in FILES:
@@ -55,11 +57,12 @@ def run_sql(
     console, aside = Console(highlight=False), Console(stderr=True, highlight=False)
     try:
         names = topics.names()
-        _hush()
-        with aside.status("starting Spark …"):
-            frame = topics.answer(session("sql"), query, names)
+        with _busy(aside, "starting Spark …"):
+            spark = session("sql")
+            hush(spark)
+            frame = topics.answer(spark, query, names)
         if output is not None:
-            with aside.status("reading …"):
+            with _busy(aside, "reading …"):
                 count = write_file(frame if limit is None else frame.limit(limit), output)
             if as_json:
                 print(json.dumps({"file": str(output), "rows": count}))
@@ -75,18 +78,19 @@ def run_sql(
         raise StartupError(str(error)) from error
 
 
-def _hush() -> None:
-    """PySpark logs a query that it refuses, with all of Java's stack; here it is said in one sentence."""
-    from pyspark.logger import PySparkLogger
-
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+def _busy(aside: Console, doing: str) -> AbstractContextManager[object]:
+    """What takes a while, while it does: in place on a terminal, a line elsewhere."""
+    if aside.is_terminal:
+        return aside.status(doing)
+    aside.print(doing)
+    return nullcontext()
 
 
 def _show(console: Console, aside: Console, frame: DataFrame, limit: int | None) -> None:
     from ottla.spark.sql import rows_of
 
     wanted = SHOWN if limit is None else limit
-    with aside.status("reading …"):
+    with _busy(aside, "reading …"):
         found = rows_of(frame, wanted + 1 if limit is None else wanted)
     console.print(_table(frame.columns, found[:wanted]))
     if len(found) > wanted:

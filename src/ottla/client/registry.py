@@ -1,4 +1,5 @@
-"""A schema registry, as tools and Spark's driver and executors ask it: plain HTTP, few modules, and every answer kept.
+"""A schema registry, as tools, the console, and Spark's driver and executors ask it: plain HTTP, few modules, and what
+an id means is kept.
 
 Any registry with Confluent's API will do. What an id means never changes, so it is asked for once a process. A registry
 that does not answer is `RegistryUnavailable`, which should fail the task: the records are not to blame.
@@ -7,6 +8,7 @@ that does not answer is `RegistryUnavailable`, which should fail the task: the r
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -72,8 +74,10 @@ class FoundSchema:
 
 
 class RegistryClient:
-    def __init__(self, settings: RegistrySettings) -> None:
+    def __init__(self, settings: RegistrySettings, *, attempts: int = ATTEMPTS, timeout_s: float = TIMEOUT_S) -> None:
         self._settings = settings
+        self._attempts = attempts
+        self._timeout_s = timeout_s
         self._by_id: dict[int, FoundSchema] = {}
 
     def by_id(self, schema_id: int) -> FoundSchema:
@@ -145,7 +149,7 @@ class RegistryClient:
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         reason = ""
-        for attempt in range(ATTEMPTS):
+        for attempt in range(self._attempts):
             pause_s = PAUSE_S
             for url in self._settings.urls:
                 try:
@@ -160,9 +164,9 @@ class RegistryClient:
                     elif error.code < 500:
                         raise RegistryUnavailable(f"The schema registry refuses {path}: {message}") from None
                     reason = message
-                except (OSError, ValueError) as error:
+                except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
                     reason = str(getattr(error, "reason", error))  # What urllib wraps says it better.
-            if attempt + 1 < ATTEMPTS:
+            if attempt + 1 < self._attempts:
                 pause(pause_s)
         raise RegistryUnavailable(f"No schema registry answers at {', '.join(self._settings.urls)}: {reason}")
 
@@ -175,7 +179,7 @@ class RegistryClient:
         if self._settings.user_info is not None:
             headers["Authorization"] = "Basic " + base64.b64encode(self._settings.user_info.encode()).decode()
         request = urllib.request.Request(url, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
             return json.loads(answer.read(ANSWER_BYTES_MAX))
 
 

@@ -50,7 +50,7 @@ class Timeline:
     def __init__(self) -> None:
         self._journal: deque[tuple[int, Reversible, object]] = deque()
         self.offset = 0
-        """Of the record that is being applied."""
+        """Of the record that is being applied, or was last; no record that is known has a later one."""
         self.loading = False
         """While a partition is replayed nothing can be undone, so nothing is remembered."""
 
@@ -72,7 +72,7 @@ class Timeline:
         while journal and journal[-1][0] >= end_offset:
             _, changed, key = journal.pop()
             changed.undo(key)
-        self.offset = end_offset
+        self.offset = end_offset - 1
 
     @property
     def pending(self) -> int:
@@ -140,6 +140,10 @@ class TimelineMap(Generic[K, V]):
             return self._newest.get(key)
         oldest = before[0]
         return None if oldest is _ABSENT else cast("V", oldest)
+
+    def is_settled(self, key: K) -> bool:
+        """Is the newest state of the key the committed one? If not, what it was since may come back."""
+        return key not in self._before
 
     def committed_items(self) -> Iterator[tuple[K, V]]:
         if not self._before:

@@ -12,7 +12,8 @@ from ottla.log.epochs import LeaderEpochCache
 from ottla.log.flush import Flush
 from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
-from ottla.log.manager import LogDirectory, LogManager
+from ottla.log.log_directory import LogDirectory
+from ottla.log.manager import LogManager
 from ottla.log.producers import ProducerEntry, ProducerStates, VerificationGuard
 from ottla.log.replicated import UnexpectedOffset
 from ottla.log.timestamps import TimestampOffset

@@ -1,8 +1,8 @@
 """All logs of a node, in one or several log directories, and the files that speak for a whole directory.
 
-Owns the directories' locks, identities (`meta.properties`), checkpoints and clean-shutdown markers; creates, loads,
-retires and removes logs. Driven by the node at start and stop, and by timers in between, which call what has fallen
-due. A directory whose disk failed is offline until the node starts again; the others go on.
+Owns the logs: creates, loads, retires and removes them, and tells each directory (`log_directory`) when to write what
+it says of all that are in it. Driven by the node at start and stop, and by timers in between, which call what is due. A
+directory whose disk failed is offline until the node starts again; the others go on.
 
 The marker of a clean shutdown is honest: it is written last, after every log of its directory was closed and the
 checkpoints were written, and it is gone, for good, before the first append.
@@ -17,11 +17,12 @@ from random import Random
 
 from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.log import checkpoints, files, future_logs
-from ottla.log.checkpoint_files import CheckpointFile, PendingWork
+from ottla.log.checkpoint_files import PendingWork
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
 from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
+from ottla.log.log_directory import LogDirectory
 from ottla.log.producers import DEFAULT_EXPIRATION_MS, DEFAULT_PRODUCERS_MAX, ProducerStates
 from ottla.log.recovery import load_log
 from ottla.log.segment import Segment
@@ -33,67 +34,6 @@ from ottla.runtime.seams import Disk, DiskError
 _log = logging.getLogger(__name__)
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-
-
-class LogDirectory:
-    """One log directory: who it belongs to, how it was left, and its checkpoint files."""
-
-    __slots__ = (
-        "_failed",
-        "_release",
-        "cleaner_offsets",
-        "for_topics",
-        "high_watermarks",
-        "log_starts",
-        "path",
-        "previous_broker_epoch",
-        "properties",
-        "recovery_points",
-        "was_clean",
-    )
-
-    def __init__(self, disk: Disk, path: str, *, for_topics: bool = True) -> None:
-        self.path = path
-        self.for_topics = for_topics
-        self._failed = False
-        self.properties: checkpoints.MetaProperties | None = None
-        self.was_clean = False
-        self.previous_broker_epoch = -1
-        """From the marker of the last clean shutdown: the proof that a returning broker shows (KIP-966)."""
-        self.recovery_points = CheckpointFile(disk, f"{path}/{files.RECOVERY_POINT_CHECKPOINT}")
-        self.log_starts = CheckpointFile(disk, f"{path}/{files.LOG_START_CHECKPOINT}")
-        self.high_watermarks = CheckpointFile(disk, f"{path}/{files.HIGH_WATERMARK_CHECKPOINT}")
-        self.cleaner_offsets = CheckpointFile(disk, f"{path}/{files.CLEANER_CHECKPOINT}")
-        self._release: Callable[[], None] | None = None
-
-    @property
-    def offline(self) -> bool:
-        return self._failed or any(
-            file.failed for file in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets)
-        )
-
-    @property
-    def failed(self) -> bool:
-        """Was `fail` called?"""
-        return self._failed
-
-    def fail(self) -> None:
-        """The disk under it failed: nothing here is tried again until the node starts anew."""
-        self._failed = True
-
-    def lock(self, disk: Disk) -> None:
-        disk.make_dirs(self.path)
-        try:
-            self._release = disk.lock(f"{self.path}/{files.LOCK}")
-        except BlockingIOError:
-            raise StartupError(
-                f"{self.path} is in use by another node: stop that one, or give this one a directory of its own"
-            ) from None
-
-    def unlock(self) -> None:
-        if self._release is not None:
-            self._release()
-            self._release = None
 
 
 class LogManager:
@@ -143,7 +83,7 @@ class LogManager:
         taken: list[LogDirectory] = []
         for directory in self.directories.values():
             try:
-                directory.lock(self.disk)
+                directory.lock()
             except StartupError:
                 for other in taken:
                     other.unlock()
@@ -200,7 +140,7 @@ class LogManager:
         """Returns how far the logs that were here when it was last checkpointed were committed."""
         disk, path = self.disk, directory.path
         disk.make_dirs(path)
-        self._read_marker(directory)
+        directory.take_marker()
         recovery_points = directory.recovery_points.read()
         log_starts = directory.log_starts.read()
         high_watermarks = directory.high_watermarks.read()
@@ -258,8 +198,9 @@ class LogManager:
         if not directory.was_clean:
             # What was recovered is flushed; the next start need not read it again, whatever happens now. Writing the
             # checkpoints also syncs the directory.
-            self._recovery_points(directory)()
-            self._log_starts(directory)()
+            logs = self._in(directory)
+            directory.prepare_recovery_points(logs)()
+            directory.prepare_log_starts(logs)()
         return high_watermarks
 
     def _look_for_lost(self, directory: LogDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
@@ -274,21 +215,6 @@ class LogManager:
                 directory.path,
                 ", ".join(map(str, lost[:10])),
             )
-
-    def _read_marker(self, directory: LogDirectory) -> None:
-        """Once: it is gone afterwards."""
-        if self._find_marker(directory):
-            self.disk.remove(f"{directory.path}/{files.CLEAN_SHUTDOWN}")
-            self.disk.sync_dir(directory.path)
-
-    def _find_marker(self, directory: LogDirectory) -> bool:
-        try:
-            marker = self.disk.read_file(f"{directory.path}/{files.CLEAN_SHUTDOWN}")
-        except FileNotFoundError:
-            return False
-        directory.was_clean = True
-        directory.previous_broker_epoch = checkpoints.decode_clean_shutdown(marker)
-        return True
 
     @property
     def previous_broker_epoch(self) -> int:
@@ -309,23 +235,25 @@ class LogManager:
 
     def before_truncation(self, log: Log, high_watermark_fell: bool) -> None:
         directory = self.directories[_parent(log.directory)]
-        self._recovery_points(directory)()
+        logs = self._in(directory)
+        directory.prepare_recovery_points(logs)()
         if log.first_dirty_offset == log.recovery_point:
-            self._cleaner_offsets(directory)()
+            directory.prepare_cleaner_offsets(logs)()
         if high_watermark_fell:
-            self._high_watermarks(directory)()
+            directory.prepare_high_watermarks(logs)()
 
     def load_metadata_log(self, directory: str, config: LogConfig, now_ms: int) -> Log:
         """The log of `__cluster_metadata` in `directory`, made if it is not there. Comes before `load`: it says which
         topics there are, and their configs.
 
         It has no checkpoints: its start follows its snapshots, and after a crash all of it is read. Whoever reads it
-        says so (`accept_metadata_log`) before anything is written.
+        says so (`accept_metadata_log`) before anything is written. Raises `StartupError` where it was closed cleanly
+        and is not all there: this node has told others that it keeps it.
         """
         path = f"{directory}/{METADATA_PARTITION}"
         known = self.directories.get(directory)
         if known is not None:
-            self._find_marker(known)
+            known.read_marker()
         if self.disk.is_dir(path):
             log = load_log(
                 self.disk,
@@ -337,6 +265,7 @@ class LogManager:
                 cache=self._cache,
                 random=self.random,
                 now_ms=now_ms,
+                must_be_whole=True,
             )
             self.disk.sync_dir(directory)
             if log.topic_id != METADATA_TOPIC_ID:
@@ -354,7 +283,7 @@ class LogManager:
         assert self.metadata_log is not None
         known = self.directories.get(_parent(self.metadata_log.directory))
         if known is not None:
-            self._read_marker(known)
+            known.take_marker()
 
     # Logs come and go.
 
@@ -456,9 +385,11 @@ class LogManager:
         steps: list[Callable[[], None]] = []
         for parent in touched:
             # The first checkpoint written syncs the directory, and so the renames.
-            steps += self._checkpoints(self.directories[parent])
+            directory = self.directories[parent]
+            logs = self._in(directory)
+            steps += directory.prepare_checkpoints(logs)
             if parent in compacted:
-                steps.append(self._cleaner_offsets(self.directories[parent]))
+                steps.append(directory.prepare_cleaner_offsets(logs))
         return PendingWork(steps)
 
     def doom_replaced(self, log: Log, directory: str, now_ms: int) -> None:
@@ -501,7 +432,8 @@ class LogManager:
         for log in self.logs.values():
             if log.delete_expired(now_ms):
                 parents[_parent(log.directory)] = None
-        return PendingWork(self._log_starts(self.directories[parent]) for parent in parents)
+        directories = [self.directories[parent] for parent in parents]
+        return PendingWork(directory.prepare_log_starts(self._in(directory)) for directory in directories)
 
     def finish_retention(self, now_ms: int) -> int:
         """Mark the files of what was given up as deleted; how many segments went."""
@@ -545,55 +477,31 @@ class LogManager:
 
     def prepare_checkpoints(self) -> PendingWork:
         """Every checkpoint of every online directory, as of now."""
-        return PendingWork(step for directory in self._online() for step in self._checkpoints(directory))
+        return PendingWork(
+            step for directory in self._online() for step in directory.prepare_checkpoints(self._in(directory))
+        )
 
     def prepare_checkpoints_of(self, path: str) -> PendingWork:
         """Those of one directory, as of now; nothing if it is offline."""
         directory = self.directories[path]
         if directory.offline:
             return PendingWork([])
-        return PendingWork([*self._checkpoints(directory), self._cleaner_offsets(directory)])
+        logs = self._in(directory)
+        return PendingWork([*directory.prepare_checkpoints(logs), directory.prepare_cleaner_offsets(logs)])
 
     def prepare_recovery_point_checkpoints(self) -> PendingWork:
-        return PendingWork(self._recovery_points(directory) for directory in self._online())
+        return PendingWork(directory.prepare_recovery_points(self._in(directory)) for directory in self._online())
 
     def prepare_log_start_checkpoints(self) -> PendingWork:
-        return PendingWork(self._log_starts(directory) for directory in self._online())
+        return PendingWork(directory.prepare_log_starts(self._in(directory)) for directory in self._online())
 
     def prepare_high_watermark_checkpoints(self) -> PendingWork:
-        return PendingWork(self._high_watermarks(directory) for directory in self._online())
+        return PendingWork(directory.prepare_high_watermarks(self._in(directory)) for directory in self._online())
 
     def prepare_cleaner_checkpoint(self, log: Log) -> PendingWork:
         """How far the logs of `log`'s directory are compacted."""
-        return PendingWork([self._cleaner_offsets(self.directories[_parent(log.directory)])])
-
-    def _checkpoints(self, directory: LogDirectory) -> list[Callable[[], None]]:
-        return [self._recovery_points(directory), self._log_starts(directory), self._high_watermarks(directory)]
-
-    def _recovery_points(self, directory: LogDirectory) -> Callable[[], None]:
-        return directory.recovery_points.prepare(
-            {log.topic_partition: log.recovery_point for log in self._in(directory)}
-        )
-
-    def _log_starts(self, directory: LogDirectory) -> Callable[[], None]:
-        """Also where the first segment's name tells the same: a power loss may bring back a segment before it."""
-        return directory.log_starts.prepare(
-            {log.topic_partition: log.log_start_offset for log in self._in(directory) if log.log_start_offset > 0}
-        )
-
-    def _high_watermarks(self, directory: LogDirectory) -> Callable[[], None]:
-        return directory.high_watermarks.prepare(
-            {log.topic_partition: log.high_watermark for log in self._in(directory)}
-        )
-
-    def _cleaner_offsets(self, directory: LogDirectory) -> Callable[[], None]:
-        return directory.cleaner_offsets.prepare(
-            {
-                log.topic_partition: log.first_dirty_offset
-                for log in self._in(directory)
-                if log.first_dirty_offset is not None
-            }
-        )
+        directory = self.directories[_parent(log.directory)]
+        return PendingWork([directory.prepare_cleaner_offsets(self._in(directory))])
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories.values() if not directory.offline]
@@ -622,12 +530,10 @@ class LogManager:
             if not self._loaded or directory.offline:
                 continue
             try:
-                for write in self._checkpoints(directory):
+                for write in directory.prepare_checkpoints(self._in(directory)):
                     write()
                 if honest:
-                    self.disk.write_atomically(
-                        f"{directory.path}/{files.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch)
-                    )
+                    directory.write_marker(broker_epoch)
             except DiskError:
                 directory.fail()
         metadata_log = self.metadata_log

@@ -3,6 +3,9 @@
 An entry of 8 bytes is written for about every `index.interval.bytes`: the last offset of a batch, relative to the
 segment's base, and the batch's position. A look-up gives a position at or before the batch that holds an offset; the
 rest is a short scan of headers. Kept in machine arrays, so that a look-up is one C bisection.
+
+Of a compacted log a sealed segment's index ends with its last batch, wherever that is. Compaction leaves gaps between
+segments, so that nothing else would tell a file that was compacted from one that has lost its end.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 ENTRY_SIZE = 8
+ANY_SIZE = 1 << 32
+"""Of a log file: no position is beyond it."""
 
 
 class OffsetIndex:
@@ -27,6 +32,11 @@ class OffsetIndex:
     def append(self, relative_offset: int, position: int) -> None:
         self.relative_offsets.append(relative_offset)
         self.positions.append(position)
+
+    def note_last(self, relative_offset: int, position: int) -> None:
+        """The last batch of all, whether or not it is time for an entry."""
+        if not self.positions or position > self.positions[-1]:
+            self.append(relative_offset, position)
 
     @property
     def last_position(self) -> int:
@@ -53,6 +63,10 @@ class OffsetIndex:
         """The first known relative offset that is not before `position`; None where the index ends earlier."""
         slot = bisect_left(self.positions, position)
         return self.relative_offsets[slot] if slot < len(self.positions) else None
+
+    def is_beyond(self, log_size: int) -> bool:
+        """Does it tell of a batch that begins where a file of `log_size` bytes has ended?"""
+        return bool(self.positions) and self.positions[-1] >= log_size
 
     def truncate(self, relative_offset: int) -> None:
         """Forget everything at or above `relative_offset`."""
@@ -97,4 +111,4 @@ class OffsetIndex:
             return True
         if len(positions) > 1 and (positions[-1] <= positions[0] or offsets[-1] <= offsets[0]):
             return False
-        return positions[-1] < log_size
+        return not self.is_beyond(log_size)

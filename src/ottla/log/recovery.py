@@ -13,13 +13,12 @@ import logging
 from bisect import bisect_left
 from random import Random
 
-from ottla.log import files, offset_index, scan, time_index, txn_index
+from ottla.log import files, losses, offset_index, scan, time_index, txn_index
 from ottla.log.checkpoints import decode_epochs, decode_partition_metadata
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
 from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
-from ottla.log.offset_index import OffsetIndex
 from ottla.log.producer_replay import apply_to_producers, replay_producers
 from ottla.log.producers import ProducerStates
 from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
@@ -27,7 +26,6 @@ from ottla.log.segments import Segments
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.txn_index import AbortedTxn
 from ottla.model import ZERO_UUID, TopicPartition
-from ottla.records import HEADER_SIZE
 from ottla.runtime.seams import Disk
 
 _log = logging.getLogger(__name__)
@@ -51,15 +49,19 @@ def load_log(
     random: Random,
     now_ms: int,
     has_copies: bool = False,
+    must_be_whole: bool = False,
 ) -> Log:
     """The log in `directory`, ready to serve once the caller has synced the directory above. The offsets are those of
     the checkpoints. Blocks.
 
     With `has_copies` there are other replicas: a log with a hole in it is then cut there, and what follows is copied
-    from them again. A log without copies keeps all that can still be read.
+    from them again. A log without copies keeps all that can still be read. With `must_be_whole` one that was closed
+    cleanly and has lost something since is left as it is, and refused: `StartupError`.
     """
     loader = _Loader(disk, directory, topic_partition, config, producers, cache, random, now_ms)
-    return loader.load(clean, log_start_offset, recovery_point, high_watermark, first_dirty_offset, has_copies)
+    return loader.load(
+        clean, log_start_offset, recovery_point, high_watermark, first_dirty_offset, has_copies, must_be_whole
+    )
 
 
 class _Loader:
@@ -100,28 +102,26 @@ class _Loader:
         high_watermark: int,
         first_dirty: int | None,
         has_copies: bool,
+        must_be_whole: bool,
     ) -> Log:
         self.gaps_until = max(first_dirty or 0, recovery_point if self.config.compact else 0)
         names = settle_leftovers(self.disk, self.directory)
         bases = [offset for name in names if name.endswith(files.LOG) and (offset := files.offset_of(name)) is not None]
         self._remove_orphans(names, bases)
         self.snapshots = SnapshotFiles(self.disk, self.directory, _snapshot_offsets(names))
-        self.segments = [
-            Segment(
-                self.disk,
-                self.directory,
-                base,
-                size=self._size_of(base),
-                created_ms=self.now_ms,
-                index_interval=self.config.index_interval_bytes,
-            )
-            for base in sorted(bases)
-        ]
+        self.segments = self._find_segments(bases)
+        closed_at = self.snapshots.offsets[-1] if clean and self.snapshots.offsets else 0
+        if must_be_whole and clean:
+            losses.refuse_losses(self.disk, self.directory, self.segments, closed_at)
         epochs_file = self._read(files.LEADER_EPOCH_CHECKPOINT) if files.LEADER_EPOCH_CHECKPOINT in names else None
         entries = decode_epochs(epochs_file) if epochs_file is not None else None
         self.epochs = LeaderEpochCache(entries or ())
 
-        hole = self._find_hole() if has_copies else None
+        hole = None
+        if has_copies:
+            hole = losses.find_hole(
+                self.disk, self.segments, gaps_until=self.gaps_until, preallocate=self.config.preallocate
+            )
         if hole is not None:
             _log.error(
                 "%s: the file of offset %d lost its end, so what follows is copied from another replica",
@@ -130,6 +130,7 @@ class _Loader:
             )
             clean = False
             recovery_point = min(recovery_point, self.segments[hole].base_offset)
+            self.gaps_until = min(self.gaps_until, self.segments[hole].base_offset)
         unsealed_from = len(self.segments) - 1
         if not clean:
             # The segment that holds the last flushed record: it was active in that flush, so its indexes were not
@@ -140,6 +141,11 @@ class _Loader:
             end = log_start
         elif clean:
             end = self._trust()
+            if end < closed_at:
+                # A clean close takes one at the log's end, and a cut leaves none behind it: batches are gone. Whether
+                # they were committed nobody here can know, but what the marker says is not true any more.
+                _log.error("%s lost what was behind offset %d since it was closed", self.topic_partition, end)
+                self.changed = True
         else:
             self.recovery_point = recovery_point
             end = self._recover(unsealed_from, log_start)
@@ -205,25 +211,18 @@ class _Loader:
             log.flush(self.now_ms, sync_parent=False)
         return log
 
-    def _find_hole(self) -> int | None:
-        """The first sealed segment that does not reach the next, or ends with what is no batch: nobody wrote that, so
-        that a disk has lost the rest.
-
-        Read is the end of each only, from its last index entry on; a bit that flipped in the middle is for the CRC.
-        """
-        for slot, segment in enumerate(self.segments[:-1]):
-            try:
-                index = OffsetIndex.decode(self.disk.read_file(segment.path(files.OFFSET_INDEX)), segment.size)
-            except FileNotFoundError:
-                index = None
-            end, whole = segment.base_offset, 0 if index is None else index.last_position
-            for position, header in scan.headers(segment.file, whole, segment.size):
-                end, whole = header.next_offset, position + header.size
-            following = self.segments[slot + 1].base_offset
-            # Compaction leaves gaps, but never half a batch.
-            if (end != following and following > self.gaps_until) or self._is_lost(segment, whole):
-                return slot
-        return None
+    def _find_segments(self, bases: list[int]) -> list[Segment]:
+        return [
+            Segment(
+                self.disk,
+                self.directory,
+                base,
+                size=self._size_of(base),
+                created_ms=self.now_ms,
+                index_interval=self.config.index_interval_bytes,
+            )
+            for base in sorted(bases)
+        ]
 
     # After a clean close.
 
@@ -268,7 +267,7 @@ class _Loader:
 
     def _rebuild_index_files(self, segment: Segment) -> None:
         _log.warning("%s: built the indexes of %s anew", self.topic_partition, segment.path(files.LOG))
-        offsets, times = segment.build_indexes()
+        offsets, times = segment.build_indexes(note_end=self.config.compact)
         # Atomically: no recovery reads this segment again, so that half an index would stay one.
         self.disk.write_atomically(segment.path(files.OFFSET_INDEX), offsets.encode())
         self.disk.write_atomically(segment.path(files.TIME_INDEX), times.encode())
@@ -335,6 +334,9 @@ class _Loader:
                 self.gaps_until = 0  # What is missing here was lost, and not compacted away.
             if slot + 1 < len(segments):
                 segment.note_largest_timestamp()
+        if self.config.compact:
+            for segment in segments[floor:-1]:
+                segment.note_last_batch()
         return end
 
     def _read_segment(self, segment: Segment) -> int:
@@ -385,17 +387,11 @@ class _Loader:
             position += len(data)
 
     def _cut_file(self, segment: Segment, size: int) -> None:
-        if self._is_lost(segment, size):
+        if losses.is_rest(segment, size, preallocate=self.config.preallocate):
             self.cut_bytes += segment.size - size
         segment.file.truncate(size)
         segment.size = size
         self.changed = True
-
-    def _is_lost(self, segment: Segment, position: int) -> bool:
-        """Is there anything from `position` on, but for room that was never written to?"""
-        if position >= segment.size:
-            return False
-        return not self.config.preallocate or any(segment.file.read(position, HEADER_SIZE))
 
     def _drop(self, slot: int) -> None:
         for segment in reversed(self.segments[slot:]):

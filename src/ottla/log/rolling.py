@@ -51,7 +51,7 @@ def roll(log: Log, first_offset: int, last_offset: int, now_ms: int) -> Segment:
         log._entries_synced = True
     new = create_segment(log, base, now_ms)
     if old.size:
-        old.seal()
+        old.seal(note_end=log.config.compact)
         log.rolled = True
     else:
         # An empty segment that the next offset does not fit in: no trace of it should stay.

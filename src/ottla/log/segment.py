@@ -251,11 +251,12 @@ class Segment:
             index = None
         return index if index is not None else self.build_indexes()[1]
 
-    def build_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both indexes as a replay of the segment's headers gives them."""
+    def build_indexes(self, *, note_end: bool = False) -> tuple[OffsetIndex, TimeIndex]:
+        """Both indexes as a replay of the segment's headers gives them; with `note_end` as `seal` leaves them."""
         offsets, times = OffsetIndex(), TimeIndex()
         base, interval = self.base_offset, self._index_interval
         largest, largest_offset = NO_TIMESTAMP, base
+        last, position = base, -1
         for position, header in scan.headers(self.file, 0, self.size, 1 << 20):
             last = header.base_offset + header.last_offset_delta
             if header.record_count and header.max_timestamp > largest:
@@ -263,6 +264,8 @@ class Segment:
             if position - offsets.last_position > interval:
                 offsets.append(last - base, position)
                 times.append(largest, largest_offset - base)
+        if note_end and position >= 0:
+            offsets.note_last(last - base, position)
         times.append(largest, largest_offset - base)
         return offsets, times
 
@@ -297,11 +300,26 @@ class Segment:
             self.file.truncate(self.size)
             self.preallocated = False
 
-    def seal(self) -> None:
-        """No more appends: the time index gets its last entry, the largest timestamp."""
+    def seal(self, *, note_end: bool) -> None:
+        """No more appends: the time index gets its last entry, the largest timestamp, and with `note_end` the offset
+        index its own, the last batch."""
         self.note_largest_timestamp()
+        if note_end:
+            self.note_last_batch()
         self.trim()
         self.drop_tail()
+
+    def note_last_batch(self) -> None:
+        """Make the last batch the offset index's last entry."""
+        assert self.offsets is not None
+        if self.tail_last:
+            self.offsets.note_last(self.tail_last[-1] - self.base_offset, self.tail_positions[-1])
+            return
+        last = None
+        for position, header in scan.headers(self.file, self.offsets.last_position, self.size):
+            last = (header.last_offset - self.base_offset, position)
+        if last is not None:
+            self.offsets.note_last(*last)
 
     def note_largest_timestamp(self) -> None:
         """Make the largest timestamp the time index's last entry."""

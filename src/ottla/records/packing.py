@@ -119,16 +119,20 @@ def _headers(array: pa.Array) -> Headers:
     """A row whose list is null has no headers."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if pa.types.is_large_list(array.type):
         array = array.cast(pa.list_(array.type.value_type))
     if array.null_count:
-        # Lists that are null may still span something: make them empty.
-        array = pa.array(array.to_pylist(), array.type).fill_null([])
-    lists = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
-    structs = array.values
+        # Lists that are null may still span something: what is flattened leaves that out.
+        structs = array.flatten()
+        lists = np.zeros(len(array) + 1, np.int32)
+        np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(), out=lists[1:])
+    else:
+        structs = array.values
+        lists = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
     names = byte_strings(structs.field(0))
-    if names.valid is not None:
+    if names.valid is not None or structs.null_count:
         raise ValueError("A header has no key: every struct of the headers column needs one.")
     return Headers(lists, names, byte_strings(structs.field(1)))
 

@@ -2,7 +2,7 @@
 
 The two sides speak in plain values over a pipe (`plain_values`): the work goes down, facts come up as they are found,
 and at last the result or what went wrong. The process ends with its work, and with the one that started it, however
-that ends. It runs at the lowest priority for processor and disk, half of the time at most, and keeps to a rate.
+that ends. It is as modest as the system allows (`modesty`), works half of the time at most, and keeps to a rate.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from struct import Struct
 from threading import Lock
 from typing import IO, Any
 
+from ottla.runtime.modesty import SLICE_S, make_modest, take_only_what_is_left
 from ottla.runtime.plain_values import NotPlain, read_order, read_values, write_plain
 from ottla.runtime.seams import Apart, WorkStopped
 
@@ -28,13 +29,9 @@ _REPORT, _RESULT, _ERROR = range(3)
 _LENGTH = Struct(">I")
 
 _STRETCH_S = 0.005
-"""After so much work it rests for as long as it has worked. Idle scheduling alone is not enough: beside a process that
-only counts, at that priority, a producer's p99 was three times as long on two cores, hardly longer where it rested."""
+"""After so much work it rests for as long as it has worked: caches and memory are shared, whoever has the processor."""
 
 _DEATH_SIGNAL_OPTION = 1
-_IO_PRIORITY_CALLS = {"x86_64": 251, "aarch64": 30}
-_IO_PRIORITY_OF_PROCESS = 1
-_IO_PRIORITY_IDLE = 3 << 13
 
 
 class WorkerProcess:
@@ -93,18 +90,12 @@ class WorkerProcess:
                 [sys.executable, "-c", _START],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
-            _leave_the_rest_to(process.pid)
+            # From here and not from there, so that its imports are modest, too.
+            make_modest(process.pid)
             return process
-
-
-def _leave_the_rest_to(process_id: int) -> None:
-    """Idle scheduling, where the system knows it: from here and not from there, so that its imports have it, too."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, process_id, 19)
-        if sys.platform == "linux":
-            os.sched_setscheduler(process_id, os.SCHED_IDLE, os.sched_param(0))
 
 
 class _PacedWork:
@@ -127,9 +118,15 @@ class _PacedWork:
         self._ready_s = max(self._ready_s, now_s) + size / self._bytes_per_second
         worked_s = now_s - self._resumed_s
         if worked_s < _STRETCH_S and self._ready_s <= now_s:
+            os.sched_yield()
             return
         time.sleep(max(self._ready_s - now_s, worked_s))
         self._resumed_s = time.monotonic()
+        # Others' timers may have come to their end with ours. They wait for the slice that we have just been given, and
+        # longer, for nobody looks again whose turn it is: unless we give it back.
+        while time.monotonic() - self._resumed_s < SLICE_S:
+            pass
+        os.sched_yield()
 
     def tell(self, kind: int, content: object) -> None:
         self._output.write(_framed((kind, content)))
@@ -154,12 +151,13 @@ def _read_frame(stream: IO[bytes]) -> bytes:
 
 def main() -> None:
     """What the process does."""
-    _end_with_parent_and_let_others_read_first()
+    _end_with_parent()
     # What the work prints by mistake must not come between the values.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The terminal's interrupt is for the node, which ends us.
     parent, bytes_per_second, work = read_order(_read_frame(sys.stdin.buffer))
+    take_only_what_is_left()
     paced = _PacedWork(parent, bytes_per_second, output)
     paced.spent(0)
     try:
@@ -173,15 +171,10 @@ def main() -> None:
         paced.tell(_RESULT, result)
 
 
-def _end_with_parent_and_let_others_read_first() -> None:
+def _end_with_parent() -> None:
     """Where the system knows of it."""
-    if sys.platform != "linux":
-        return
-    import ctypes
+    if sys.platform == "linux":
+        import ctypes
 
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.prctl(_DEATH_SIGNAL_OPTION, signal.SIGKILL)
-        call = _IO_PRIORITY_CALLS.get(os.uname().machine)
-        if call is not None:
-            libc.syscall(call, _IO_PRIORITY_OF_PROCESS, 0, _IO_PRIORITY_IDLE)
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_DEATH_SIGNAL_OPTION, signal.SIGKILL)

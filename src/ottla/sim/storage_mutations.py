@@ -97,6 +97,13 @@ def _damaged_metadata_replayed(patches: Patches) -> None:
     patches.replace(metadata_log, "crc_is_valid", lambda batch, position, size: True)
 
 
+def _shortened_metadata_believed(patches: Patches) -> None:
+    """A node takes its metadata log as it finds it, though it ended later when it was closed."""
+    from ottla.log import losses
+
+    patches.replace(losses, "refuse_losses", lambda disk, directory, segments, closed_at: None)
+
+
 STORAGE_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="recovery-point-ahead-of-flush",
@@ -154,8 +161,15 @@ STORAGE_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="damaged-metadata-replayed",
         what="a node replays its metadata log without a look at the checksums",
-        breaks=("E16",),
+        breaks=("E16", "BUG"),
         apply=_damaged_metadata_replayed,
+        kinds=("metadata damage",),
+    ),
+    Mutation(
+        name="shortened-metadata-believed",
+        what="a node takes its metadata log as it finds it, though it ended later when it was closed",
+        breaks=("E16",),
+        apply=_shortened_metadata_believed,
         kinds=("metadata damage",),
     ),
 )

@@ -67,17 +67,25 @@ def others_have_everything(
 ) -> bool:
     """Is every other replica of what `machine` holds running, in sync, and whole? By the `newest` metadata that anybody
     ever had: those who run may all have started just now, and know of nothing that could be lost. One on a `damaged`
-    machine is not whole, though it may be in sync: nobody has read it since, and nobody could copy it."""
+    machine is not whole, though it may be in sync: nobody has read it since, and nobody could copy it. One that is
+    being added is none yet, and where `machine` leads and is damaged, it may have to wait until that is repaired."""
     for topic in newest.topics.by_name.values():
         for partition in topic.partitions.values():
             if machine.id not in partition.replicas:
                 continue
-            others = [replica for replica in partition.replicas if replica != machine.id]
+            others = [
+                replica for replica in partition.replicas if replica != machine.id and not _is_new(partition, replica)
+            ]
             if not others or any(replica not in partition.isr for replica in others):
                 return False
             if any(replica in damaged or not cluster.machines[replica].serving for replica in others):
                 return False
     return True
+
+
+def _is_new(partition: PartitionImage, replica: int) -> bool:
+    """Is this replica being added, and has not caught up yet? Then nothing was ever promised of what it has."""
+    return replica in partition.adding_replicas and replica not in partition.isr
 
 
 def hosted(machine: Machine, place: TopicPartition) -> HostedPartition | None:
@@ -167,14 +175,14 @@ def is_member(machine: Machine) -> bool:
 
 
 def is_in_sync(cluster: Cluster, machine: Machine) -> bool:
-    """Does `machine` run, and is it in the in-sync set of every partition that it holds?"""
+    """Does `machine` run, and is it in the in-sync set of every partition that it holds, and not only begins to?"""
     if not machine.plan.broker:
         return machine.serving
     if not is_member(machine):
         return False
     newest = newest_image(cluster)
     return all(
-        machine.id in partition.isr
+        machine.id in partition.isr or _is_new(partition, machine.id)
         for topic in newest.topics.by_name.values()
         for partition in topic.partitions.values()
         if machine.id in partition.replicas

@@ -24,6 +24,7 @@ ERROR = "dead.letter.error"
 TOPIC = "dead.letter.topic"
 PARTITION = "dead.letter.partition"
 OFFSET = "dead.letter.offset"
+TIMESTAMP = "dead.letter.timestamp"
 SCHEMA_ID = "dead.letter.schema.id"
 COLUMN = "dead.letter.column"
 
@@ -39,6 +40,8 @@ class DeadLetter(NamedTuple):
     topic: str
     partition: int
     offset: int
+    timestamp_ms: int | None
+    """None if nobody has kept it."""
     error: str
     schema_id: int
     column: str
@@ -49,6 +52,7 @@ class DeadLetter(NamedTuple):
             TOPIC: self.topic,
             PARTITION: str(self.partition),
             OFFSET: str(self.offset),
+            TIMESTAMP: "" if self.timestamp_ms is None else str(self.timestamp_ms),
             SCHEMA_ID: str(self.schema_id) if self.schema_id >= 0 else "",
             COLUMN: self.column,
         }
@@ -105,6 +109,7 @@ def letters(frame: DataFrame, topic: str, *, failure_column: str, column: str = 
         TOPIC: F.col("topic"),
         PARTITION: F.col("partition"),
         OFFSET: F.col("offset"),
+        TIMESTAMP: F.unix_millis("timestamp") if ("timestamp", "timestamp") in frame.dtypes else F.lit(""),
         SCHEMA_ID: F.coalesce(failure["schemaId"].cast("string"), F.lit("")),
         COLUMN: F.lit(column),
     }

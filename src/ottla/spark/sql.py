@@ -22,8 +22,8 @@ from ottla.model import INTERNAL_TOPICS
 from ottla.runtime.blocking import pause
 from ottla.spark.avro import decode
 from ottla.spark.crash_points import reached
-from ottla.spark.options import kafka_options
-from ottla.spark.pipelines.runner import first_cause
+from ottla.spark.failures import first_cause, one_line
+from ottla.spark.source.options import kafka_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -191,8 +191,3 @@ def follow(frame: DataFrame, limit: int | None, show: Callable[[list[Row]], None
     if failure is not None:
         raise SqlError(first_cause(failure))
     return shown
-
-
-def one_line(error: BaseException) -> str:
-    """Spark's message without the plan that follows it."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ottla.broker.bounds.limits import ELEMENTS_MAX
+from ottla.broker.bounds.limits import elements_max
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.reply import CloseConnection, Deferred, Reply
 from ottla.errors import ErrorCode
@@ -129,7 +129,7 @@ class ScriptedDispatcher(Dispatcher):
         api: Api = APIS[head.api_key]
         if not api.serves(head.api_version):
             return None
-        request, _ = api.request.read(frame, head.body_position, head.api_version, ELEMENTS_MAX)
+        request, _ = api.request.read(frame, head.body_position, head.api_version, elements_max(api.key))
         if api.key == PRODUCE and getattr(request, "acks", -1) == 0:
             # There is no response to say it with, so that Kafka closes the connection.
             raise CloseConnection(_REASON)

@@ -219,6 +219,8 @@ class Acting:
             left = left[taken or 1 :]
         timeline.loading = False
         self.timers: dict[tuple[str, ...], int] = {}
+        self._tags: list[tuple[int, object]] = []
+        """Of outcomes that are not committed: where they end."""
         self.end = self.log[-1].offset + 1 if self.log else 0
         self.committed = self.end
         self.do(self.shard.on_loaded(image, self.now_ms))
@@ -241,6 +243,8 @@ class Acting:
         for effect in outcome.effects:
             if isinstance(effect, SetTimer):
                 self.timers[effect.key] = effect.delay_ms
+        if outcome.tag is not None:
+            self._tags.append((self.end, outcome.tag))
         if not self.held:
             self.commit_up_to(self.end)
         return outcome.response  # type: ignore[return-value]
@@ -262,6 +266,7 @@ class Acting:
     def commit_up_to(self, end_offset: int) -> None:
         self.shard.timeline.commit(end_offset)
         self.committed = end_offset
+        self._tell([tag for end, tag in self._tags if end <= end_offset], ErrorCode.NONE)
 
     def revert_to(self, end_offset: int) -> None:
         """The append of what lies at `end_offset` and after it failed."""
@@ -269,6 +274,13 @@ class Acting:
         self.shard.timeline.revert(end_offset)
         self.log = [entry for entry in self.log if entry.offset < end_offset]
         self.end = end_offset
+        self._tell([tag for end, tag in self._tags if end > end_offset], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _tell(self, tags: list[object], error: ErrorCode) -> None:
+        """How their writes have ended."""
+        self._tags = [(end, tag) for end, tag in self._tags if tag not in tags]
+        for tag in tags:
+            self.do(self.shard.on_written(tag, error, self.now_ms))
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         self._append(Entry(self.end, None, None, producer_id, commit))
@@ -372,7 +384,7 @@ class Acting:
             topic = topics.setdefault(name, OffsetFetchRequestTopics(name=name, topic_id=topic_id))
             topic.partition_indexes.append(index)
         request = OffsetFetchRequestGroup(group_id=group_id, topics=list(topics.values()) if partitions else None)
-        response = self.offsets.fetch(request, require_stable=require_stable)
+        response = self.offsets.look_up(request, require_stable=require_stable).told()
         assert response.group_id == group_id
         assert response.error_code == 0
         return {

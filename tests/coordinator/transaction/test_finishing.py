@@ -60,3 +60,24 @@ def test_a_new_leader_that_cannot_write_at_first_finishes_what_was_decided() -> 
     stage.tick(COMPLETE_AGAIN_MS)
     stage.finish()
     assert {stage.transaction(name).state for name in ("a", "b")} == {TransactionState.COMPLETE_COMMIT}
+
+
+def test_a_transaction_without_partitions_whose_end_was_undone_before_its_beginning_was_committed_times_out() -> None:
+    """Its end needs no markers: it is complete in the newest state while the committed one is from before it."""
+    stage = Stage()
+    identity = stage.do(lambda shard: shard.init_producer_id("a", TIMEOUT_MS, None, stage.now_ms))
+    who = ("a", identity.producer_id, identity.producer_epoch)
+    stage.ask(lambda shard: shard.add_partitions(*who, [], 2, stage.now_ms))
+    stage.append()
+    stage.ask(lambda shard: shard.end_transaction(*who, False, 2, stage.now_ms))
+    stage.tick(stage.settings.abort_interval_ms)
+    stage.fail()
+    stage.commit()
+    begun = stage.shard.transactions.get("a")
+    assert begun is not None
+    assert begun.state is TransactionState.ONGOING
+    stage.tick(TIMEOUT_MS + stage.settings.abort_interval_ms)
+    stage.commit()
+    ended = stage.shard.transactions.get("a")
+    assert ended is not None
+    assert ended.state is TransactionState.COMPLETE_ABORT

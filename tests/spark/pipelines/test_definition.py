@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +16,12 @@ from pyspark import cloudpickle
 import ottla.testing
 from ottla.cli import pipeline
 from ottla.errors import StartupError
+from ottla.spark.failures import first_cause
 from ottla.spark.pipelines.definition import PipelineError, load
 from ottla.spark.pipelines.home import Home, State, Status, homes
-from ottla.spark.pipelines.runner import after, first_cause
-from ottla.spark.pipelines.sinks import TopicSink, to_table, to_topic
+from ottla.spark.pipelines.runner import after
+from ottla.spark.pipelines.sinks import Run, TopicSink, to_table, to_topic
+from ottla.spark.sink.options import SinkOptions
 
 SOUND = """
 from ottla.spark.pipelines import to_topic
@@ -97,6 +101,13 @@ def test_a_run_is_numbered_where_its_sink_can_tell_it_again(options: dict[str, s
     assert to_topic("127.0.0.1:9092", "orders", **options)._is_exact() is exact
 
 
+def test_a_name_that_is_no_id_becomes_one() -> None:
+    run = Run(name="Bücher & Co " + 200 * "x", checkpoint=Path("c"), identity=32 * "0")
+    given = {"kafka.bootstrap.servers": "127.0.0.1:9092", "sinkId": run.sink_id}
+    assert SinkOptions.parse(given).sink_id == run.sink_id
+    assert run.sink_id.startswith("B_cher___Co_xxx")
+
+
 def test_one_runner_at_a_time(tmp_path: Path) -> None:
     home = Home(tmp_path / "orders")
     assert home.runner() is None
@@ -107,6 +118,19 @@ def test_one_runner_at_a_time(tmp_path: Path) -> None:
     assert home.runner() is None
     with home.held():
         pass
+
+
+def test_who_only_looks_keeps_nobody_from_running(tmp_path: Path) -> None:
+    home = Home(tmp_path / "orders")
+    with home.held():
+        pass
+    with open(tmp_path / "orders" / "lock", "r+", encoding="ascii") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        done = Timer(0.2, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        done.start()
+        with home.held():
+            assert home.runner() == os.getpid()
+        done.join()
 
 
 def test_the_status_of_a_runner_that_was_killed(tmp_path: Path) -> None:

@@ -88,6 +88,12 @@ def test_a_topic_becomes_a_table_and_a_topic_again(
     produce(node, topic, range(100, 130))
     assert run_once(pipeline, tmp_path).rows == 30
     assert values_of(read_table(spark, table, format)) == Counter(range(130))
+    elsewhere = tmp_path / "lake" / "elsewhere"
+    moved = topic_to_table(
+        bootstrap=node.bootstrap, topic=topic, location=elsewhere, format=format, by="day", name=None
+    )
+    with pytest.raises(PipelineError, match=r"has come to batch 1, and the table .*elsewhere lacks what it has read"):
+        run_once(moved, tmp_path)  # It would go on where the other has come to.
     shutil.rmtree(Home(tmp_path / pipeline.name).checkpoint)
     with pytest.raises(PipelineError, match="was filled from another checkpoint"):
         run_once(pipeline, tmp_path)  # Its first batch would be taken for the table's.
@@ -161,6 +167,49 @@ def test_a_pipeline_that_fails_says_why(spark: SparkSession, tmp_path: Path) -> 
     status = Home(tmp_path / "timeless").read_status()
     assert status.state is State.FAILED
     assert status.error.startswith("The rows have no column timestamp")
+
+
+def test_plain_files_of_a_run_that_broke_off_are_not_doubled(spark: SparkSession, tmp_path: Path) -> None:
+    def build(spark: SparkSession) -> DataFrame:
+        return spark.range(3).selectExpr("id", "timestamp_seconds(id * 86400) AS timestamp")
+
+    table = tmp_path / "lake" / "nightly"
+    pipeline = Pipeline(name="nightly", build=build, sink=to_table(table, "parquet"))
+    run_once(pipeline, tmp_path)
+    (tmp_path / "nightly" / "runs").unlink()  # As if it had been killed before it noted that it has finished,
+    kept = sorted(table.rglob("*.parquet"))
+    (table / "_unfinished").mkdir(exist_ok=True)
+    kept[0].rename(table / "_unfinished" / kept[0].name)  # and with one of its files not in its place yet.
+    run_once(pipeline, tmp_path)
+    assert sorted(row.id for row in read_table(spark, table, "parquet").collect()) == [0, 1, 2]
+    assert list((table / "_unfinished").rglob("*.parquet")) == []
+    run_once(pipeline, tmp_path)
+    assert sorted(row.id for row in read_table(spark, table, "parquet").collect()) == [0, 0, 1, 1, 2, 2]
+    days = read_table(spark, table, "parquet").select("timestamp_day").distinct().collect()
+    assert sorted(str(row.timestamp_day) for row in days) == ["1970-01-01", "1970-01-02", "1970-01-03"]
+
+
+@pytest.mark.long
+def test_a_file_whose_topic_does_not_exist_is_told_in_a_sentence(node: NodeProcess, tmp_path: Path) -> None:
+    (tmp_path / "lost.py").write_text(f"""
+from ottla.spark.pipelines import to_topic
+
+def pipeline(spark):
+    return (spark.readStream.format("ottla").option("kafka.bootstrap.servers", "{node.bootstrap}")
+        .option("subscribe", "no-such-topic").load())
+
+sink = to_topic("{node.bootstrap}", "copy")
+""")
+    command = [sys.executable, "-m", "ottla.cli", "pipeline", "run", "lost.py", "--once"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=os.environ
+    )
+    assert done.returncode == 1
+    _, said = " ".join(done.stderr.splitlines()).split("lost failed: ")
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert said.startswith("The topic no-such-topic does not exist: create it, or correct the option.")
+    assert "SourceError" in (tmp_path / "ottla-pipelines" / "lost" / "failure.log").read_text()
 
 
 def test_a_pipeline_that_is_killed_and_stopped(node: NodeProcess, new_topic: NewTopic, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
 from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-Found = list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
+Found = list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
+
+T0_MS = 1_790_000_000_000
 
 
 def letter(topic: str, partition: int, offset: int, error: str = "The schema is not known.") -> DeadLetter:
@@ -32,6 +35,7 @@ def letter(topic: str, partition: int, offset: int, error: str = "The schema is 
         topic=topic,
         partition=partition,
         offset=offset,
+        timestamp_ms=T0_MS + offset,
         error=error,
         schema_id=7,
         column="value",
@@ -50,7 +54,8 @@ def run_once(pipeline: Pipeline, root: Path) -> Status:
 def read(spark: SparkSession, node: Broker, topic: str) -> Found:
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", node.bootstrap)
     committed = reader.option("kafka.isolation.level", "read_committed").option("includeHeaders", "true")
-    rows = committed.option("subscribe", topic).load().orderBy("partition", "offset").collect()
+    records = committed.option("subscribe", topic).load().withColumn("ms", F.unix_millis("timestamp"))
+    rows = records.orderBy("partition", "offset").collect()
 
     def plain(value: bytearray | None) -> bytes | None:
         return None if value is None else bytes(value)
@@ -58,6 +63,7 @@ def read(spark: SparkSession, node: Broker, topic: str) -> Found:
     return [
         (
             row["partition"],
+            row["ms"],
             plain(row["key"]),
             plain(row["value"]),
             [(each["key"], plain(each["value"])) for each in row["headers"] or []],
@@ -67,7 +73,7 @@ def read(spark: SparkSession, node: Broker, topic: str) -> Found:
 
 
 def expected(letters: list[DeadLetter]) -> Found:
-    return [(each.partition, each.key, each.value, list(each.headers)) for each in letters]
+    return [(each.partition, T0_MS + each.offset, each.key, each.value, list(each.headers)) for each in letters]
 
 
 def test_letters_go_back_once(
@@ -105,7 +111,7 @@ def test_letters_go_elsewhere_and_strangers_are_named(
     write(node, dead, [letter("long.gone", 4, 1)])
     pipeline = redrive(bootstrap=node.bootstrap, dead_letter_topic=dead, to=mended)
     run_once(pipeline, tmp_path)
-    assert [each[2] for each in read(spark, node, mended)] == [b"long.gone/4/1"]
+    assert [each[3] for each in read(spark, node, mended)] == [b"long.gone/4/1"]
     producer = Producer({"bootstrap.servers": node.bootstrap})
     producer.produce(dead, b"no letter")
     assert producer.flush(60) == 0

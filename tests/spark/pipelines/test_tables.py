@@ -7,17 +7,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import Row
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ottla.spark.pipelines.definition import PipelineError
+from ottla.spark.pipelines.sinks import Run
 from ottla.spark.pipelines.tables import delta, iceberg
 from ottla.spark.pipelines.tables.delta import DeltaTable
 from ottla.spark.pipelines.tables.files import StagedFile, forget_unfinished, stem, writing
 from ottla.spark.pipelines.tables.iceberg import IcebergTable
 from ottla.spark.pipelines.tables.partitioning import TimePartitioning, Unit, time_partitioning
+from ottla.spark.pipelines.tables.sink import Filler, TableSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DAY_S = 86_400
 BY_DAY = TimePartitioning("timestamp", Unit.DAY)
@@ -103,7 +111,7 @@ def test_files_of_a_batch_that_broke_off_are_removed(make: Make) -> None:
     table = make(BY_DAY)
     orphans = staged(table, 1, rows(3, 4, 5), BY_DAY)
     assert all(Path(each.path).exists() for each in orphans)
-    removed = forget_unfinished(table.directory, APP, table.last_batch(APP), known=table.holds)
+    removed = forget_unfinished(table.directory, APP, table.last_batch(APP), known=table.files)
     assert removed == 3
     assert not any(Path(each.path).exists() for each in orphans)
     assert numbers(make(BY_DAY)) == [1, 2]
@@ -113,7 +121,7 @@ def test_what_the_table_holds_is_not_removed(make: Make) -> None:
     """Even if its number were lost."""
     add(make(BY_DAY), 0, rows(1, 2))
     table = make(BY_DAY)
-    assert forget_unfinished(table.directory, APP, -1, known=table.holds) == 0
+    assert forget_unfinished(table.directory, APP, -1, known=table.files) == 0
     assert numbers(make(BY_DAY)) == [1, 2]
 
 
@@ -150,6 +158,63 @@ def test_a_delta_table_is_read_by_others(tmp_path: Path) -> None:
     read = Table(tmp_path / "orders").to_pyarrow_table().to_pydict()
     assert sorted(read["number"]) == [1, 2, 3, 4]
     assert sorted(read["timestamp_day"]) == ["1970-01-02", "1970-01-03", "1970-01-04", "1970-01-05"]
+
+
+class Rows:
+    """As much of a DataFrame as a table asks for, with one task."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self.columns = batch.schema.names
+        self.schema = from_arrow_schema(batch.schema)
+
+    def mapInArrow(self, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Rows:
+        (self._told,) = task(iter([self._batch]))
+        return self
+
+    def collect(self) -> list[Row]:
+        return [Row(**each) for each in self._told.to_pylist()]
+
+
+def test_a_table_that_two_of_one_name_fill_stops_the_one_that_is_behind(make: Make) -> None:
+    sink = TableSink(make(BY_DAY).location, "iceberg" if isinstance(make(BY_DAY), IcebergTable) else "delta", BY_DAY)
+    one, other = (Filler(make(BY_DAY), sink, APP) for _ in range(2))
+
+    def fill(filler: Filler, batch: int, number: int) -> None:
+        filler.add(cast("DataFrame", Rows(rows(number))), batch)
+
+    fill(one, 0, 1)
+    fill(other, 0, 1)  # As after a crash between the table's commit and Spark's: it is there.
+    fill(other, 1, 2)
+    with pytest.raises(PipelineError, match=r"Another pipeline of the name orders fills the table .* batch 1"):
+        fill(one, 1, 3)
+    assert numbers(make(BY_DAY)) == [1, 2]
+
+
+def test_plain_files_are_not_added_to_a_table_of_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "_spark_metadata").mkdir()
+    run = Run(name="nightly", checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(PipelineError, match="is filled by a stream"):
+        TableSink.at(tmp_path, "parquet", time=None, by="day").write(cast("DataFrame", Rows(rows(1))), run)
+
+
+@pytest.mark.slow
+def test_the_history_of_an_iceberg_table_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {iceberg.SNAPSHOT_AGE: "0", iceberg.SNAPSHOTS_KEPT: "3", "write.metadata.previous-versions-max": "2"}
+    monkeypatch.setattr(iceberg, "PROPERTIES", {**iceberg.PROPERTIES, **few})
+    table = IcebergTable(tmp_path / "lake" / "orders", BY_DAY)
+    for batch in range(8):
+        add(table, batch, rows(batch))
+    metadata = table.location / "metadata"
+    assert len(list(metadata.glob("snap-*.avro"))) == 8
+    table.compact()
+    assert len(list(metadata.glob("snap-*.avro"))) == 3
+    assert len(list(metadata.glob("*.metadata.json"))) <= 3
+    again = IcebergTable(tmp_path / "lake" / "orders", BY_DAY)
+    assert numbers(again) == list(range(8))
+    assert again.last_batch(APP) == 7
+    add(again, 8, rows(8))
+    assert numbers(again) == list(range(9))
 
 
 def test_partitioning_by_what_is_unknown() -> None:

@@ -5,13 +5,16 @@ A group is described once, however often it is named: it may have very many memb
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from ottla.broker.access.authorized_operations import on_group
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
-from ottla.broker.bounds.answer_budget import AnswerBudget
+from ottla.broker.bounds.answer_budget import AnswerOfGroups
 from ottla.broker.context import Context
 from ottla.coordinator.group_shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Operation
+from ottla.wire.message import Message
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_describe_response import (
     ConsumerGroupDescribeResponse,
@@ -20,17 +23,22 @@ from ottla.wire.messages.consumer_group_describe_response import (
 )
 
 
-def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    budget = AnswerBudget()
-    groups = [_described(context, group_id, budget) for group_id in dict.fromkeys(request.group_ids)]
-    if request.include_authorized_operations:
-        for group in groups:
-            if not group.error_code:
-                group.authorized_operations = on_group(context, group.group_id)
-    return ConsumerGroupDescribeResponse(groups=groups)
+def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Message | Awaitable[Message]:
+    names = list(dict.fromkeys(request.group_ids))
+    if len(names) > 1:
+        return _describe_several(context, request, names)
+    return ConsumerGroupDescribeResponse(groups=[_described(context, request, group_id) for group_id in names])
 
 
-def _described(context: Context, group_id: str, budget: AnswerBudget) -> DescribedGroup:
+async def _describe_several(context: Context, request: ConsumerGroupDescribeRequest, names: list[str]) -> Message:
+    answer = AnswerOfGroups(context, ConsumerGroupDescribeResponse())
+    for group_id in names:
+        group = _described(context, request, group_id)
+        await answer.add(group, sum(map(_elements, group.members)))
+    return answer.whole()
+
+
+def _described(context: Context, request: ConsumerGroupDescribeRequest, group_id: str) -> DescribedGroup:
     services = context.services
 
     def describe(shard: GroupShard, now_ms: int) -> DescribedGroup:
@@ -43,14 +51,14 @@ def _described(context: Context, group_id: str, budget: AnswerBudget) -> Describ
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        budget.check()
         described = services.groups.read(group_id, describe)
-        budget.spend(sum(map(_elements, described.members)))
         if not all(context.may_topic(Operation.DESCRIBE, topic) for topic in _topics(described)):
             raise KafkaError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 "The group has described topic(s) that the client is not authorized to describe.",
             )
+        if request.include_authorized_operations:
+            described.authorized_operations = on_group(context, group_id)
         return described
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)

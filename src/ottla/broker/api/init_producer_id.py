@@ -32,7 +32,7 @@ def handle(
         return _refused(forbidden)
     if request.transactional_id == "":
         return _refused(ErrorCode.INVALID_REQUEST)
-    if not context.services.producer_ids.has_spare:
+    if not context.services.producer_ids.has_spare and _needs_producer_id(context.services, request.transactional_id):
         return _with_next_block(context, request)
     return _identify(context, request)
 
@@ -91,6 +91,17 @@ def _identify(
             keep_prepared=request.keep_prepared_txn,
         ),
     ).then(answer, lambda error: _refused(error.code))
+
+
+def _needs_producer_id(services: Services, transactional_id: str | None) -> bool:
+    """Whoever has one goes on with it in the next epoch, while there is a next."""
+    if transactional_id is None:
+        return True
+    served = services.transactions.find(transactional_id)
+    if served is None:
+        return False  # It is another's, and refused.
+    known = served.shard.transactions.get(transactional_id)
+    return known is None or known.is_exhausted
 
 
 def _has_room_for(services: Services, transactional_id: str) -> bool:

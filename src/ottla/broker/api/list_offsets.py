@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Iterator
+
+from ottla.broker.bounds.answer_budget import in_turns
 from ottla.broker.context import Context
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
@@ -28,17 +31,24 @@ _DEBUGGER = -2
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    response = ListOffsetsResponse()
+    count = sum(1 + len(topic.partitions) for topic in request.topics)
+    return in_turns(count, _answer(context, request, response), response)
+
+
+def _answer(context: Context, request: ListOffsetsRequest, response: ListOffsetsResponse) -> Iterator[int]:
+    """Each step is of one topic or partition."""
     asked: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             asked[key] = asked.get(key, 0) + 1
-    response = ListOffsetsResponse()
     for topic in request.topics:
         answered = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answered)
         may_describe = context.may_topic(Operation.DESCRIBE, topic.name)
+        yield 1
         for partition in topic.partitions:
             try:
                 if not may_describe:
@@ -49,7 +59,7 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
             except KafkaError as error:
                 found = ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error.code)
             answered.partitions.append(found)
-    return response
+            yield 1
 
 
 def _look_up(

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 
-from ottla.broker.bounds.answer_budget import AnswerBudget
+from ottla.broker.bounds.answer_budget import AnswerBudget, AnswerOfGroups
+from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX
 from ottla.broker.context import Context
-from ottla.broker.promise import Promise, kept
+from ottla.broker.promise import Promise, broken, kept
+from ottla.coordinator.group_shard import GroupShard
+from ottla.coordinator.offsets.fetches import Found
 from ottla.coordinator.outcome import Outcome
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Operation
 from ottla.model import ZERO_UUID
+from ottla.wire.message import Message
 from ottla.wire.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -38,22 +42,43 @@ _RETRIED_ELSEWHERE = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE})
 """What consumers before 3.9 do not expect here; NOT_COORDINATOR makes them look for the coordinator, and retry."""
 
 
-def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    budget = AnswerBudget()
-    promises = [_fetch(context, group, request.require_stable, budget) for group in _groups(context, request)]
-    if all(promise.done for promise in promises):
-        return _respond(context, [promise.result() for promise in promises])
-    if len(promises) == 1:
-        return promises[0].then(lambda group: _respond(context, [group]), _impossible)
-    return _gather(context, promises)
+def handle(context: Context, request: OffsetFetchRequest) -> Message | Awaitable[Message]:
+    groups = _groups(context, request)
+    if len(groups) != 1:
+        return _fetch_several(context, groups, request.require_stable)
+    asked = _Asked(context, groups[0])
+    promise = asked.look_up(request.require_stable)
+    if asked.count > ELEMENTS_A_TURN_MAX:
+        return _fetch_long(asked, promise)
+    return promise.then(
+        lambda found: _respond(context, asked.answer(found)), lambda error: _respond(context, asked.refuse(error))
+    )
 
 
-async def _gather(context: Context, promises: list[Promise[OffsetFetchResponseGroup]]) -> OffsetFetchResponse:
-    return _respond(context, [await promise for promise in promises])
+async def _fetch_long(asked: _Asked, promise: Promise[Found]) -> OffsetFetchResponse:
+    return _respond(asked.context, await asked.answer_in_turns(promise, AnswerBudget()))
 
 
-def _impossible(error: KafkaError) -> OffsetFetchResponse:
-    raise AssertionError("a group's error is part of its answer") from error
+async def _fetch_several(context: Context, groups: list[OffsetFetchRequestGroup], require_stable: bool) -> Message:
+    answer = AnswerOfGroups(context, OffsetFetchResponse())
+    together: list[tuple[_Asked, Promise[Found]]] = []
+    count = 0
+    for group in groups:
+        asked = _Asked(context, group)
+        together.append((asked, asked.look_up(require_stable)))
+        count += 1 + asked.count
+        if count >= ELEMENTS_A_TURN_MAX:
+            await _tell(answer, together)
+            together, count = [], 0
+    await _tell(answer, together)
+    return answer.whole()
+
+
+async def _tell(answer: AnswerOfGroups, together: list[tuple[_Asked, Promise[Found]]]) -> None:
+    """Of groups that were looked up in one turn, so that they wait for one commit at most."""
+    for asked, promise in together:
+        told = await asked.answer_in_turns(promise, answer.budget)
+        await answer.add(told, len(told.topics))
 
 
 def _groups(context: Context, request: OffsetFetchRequest) -> list[OffsetFetchRequestGroup]:
@@ -81,52 +106,70 @@ def _once(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestG
     return once
 
 
-def _fetch(
-    context: Context, request: OffsetFetchRequestGroup, require_stable: bool, budget: AnswerBudget
-) -> Promise[OffsetFetchResponseGroup]:
-    """Never broken."""
-    if not context.may_group(Operation.DESCRIBE, request.group_id):
-        return kept(_refuse(context, request, KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
-    try:
-        budget.check()
-    except KafkaError as error:
-        return kept(_refuse(context, request, error))
+class _Asked:
+    """One group of a request."""
 
-    def counted(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
-        budget.spend(sum(len(topic.partitions) for topic in response.topics))
-        return response
+    __slots__ = ("_refused", "_request", "context", "count")
 
-    groups = context.services.groups
-    by_id = context.api_version >= FIRST_VERSION_WITH_IDS
-    unknown = _take_unknown(context, request) if by_id else []
-    unknown += _take_forbidden(context, request)
-    if require_stable:
-        # Of the newest state, so that the answer waits until what it tells is committed.
-        promise: Promise[OffsetFetchResponseGroup] = groups.write(
-            request.group_id,
-            lambda shard, _: Outcome(counted(shard.offsets.fetch(request, require_stable=True))),
-        )
-    else:
+    def __init__(self, context: Context, request: OffsetFetchRequestGroup) -> None:
+        self.context = context
+        self.count = 0
+        """Of the partitions that were found."""
+        self._request = request
+        self._refused: list[OffsetFetchResponseTopics] = []
+        """Of topics that do not exist, or are none of the client's business."""
+
+    def look_up(self, require_stable: bool) -> Promise[Found]:
+        context, request = self.context, self._request
+        if not context.may_group(Operation.DESCRIBE, request.group_id):
+            return broken(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        if context.api_version >= FIRST_VERSION_WITH_IDS:
+            self._refused += _take_unknown(context, request)
+        self._refused += _take_forbidden(context, request)
+
+        def look_up(shard: GroupShard) -> Found:
+            found = shard.offsets.look_up(request, require_stable=require_stable)
+            self.count = found.count
+            return found
+
+        groups = context.services.groups
+        if require_stable:
+            # Of the newest state, so that the answer waits until what it tells is committed.
+            return groups.write(request.group_id, lambda shard, _: Outcome(look_up(shard)))
         try:
-            promise = kept(
-                groups.read(
-                    request.group_id,
-                    lambda shard, _: counted(shard.offsets.fetch(request, require_stable=False)),
-                )
-            )
+            return kept(groups.read(request.group_id, lambda shard, _: look_up(shard)))
         except KafkaError as error:
-            return kept(_refuse(context, request, error))
+            return broken(error)
 
-    def answer(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
-        if request.topics is None:
+    async def answer_in_turns(self, promise: Promise[Found], budget: AnswerBudget) -> OffsetFetchResponseGroup:
+        try:
+            found = await promise
+        except KafkaError as error:
+            return self.refuse(error)
+        await budget.follow(found.tell(ELEMENTS_A_TURN_MAX))
+        return self.answer(found)
+
+    def answer(self, found: Found) -> OffsetFetchResponseGroup:
+        context, response = self.context, found.told()
+        if self._request.topics is None:
             client = context.silently
             response.topics = [each for each in response.topics if client.may_topic(Operation.DESCRIBE, each.name)]
-        if by_id and request.topics is None:
-            response.topics = _with_ids(context, response.topics)
-        response.topics += unknown
+            if context.api_version >= FIRST_VERSION_WITH_IDS:
+                response.topics = _with_ids(context, response.topics)
+        response.topics += self._refused
         return response
 
-    return promise.then(answer, lambda error: _refuse(context, request, error))
+    def refuse(self, error: KafkaError) -> OffsetFetchResponseGroup:
+        code = ErrorCode.NOT_COORDINATOR if error.code in _RETRIED_ELSEWHERE else error.code
+        response = OffsetFetchResponseGroup(group_id=self._request.group_id, error_code=code)
+        if self.context.api_version < FIRST_VERSION_WITH_ERROR:
+            for topic in self._request.topics or ():
+                partitions = [
+                    OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=code)
+                    for index in topic.partition_indexes
+                ]
+                response.topics.append(OffsetFetchResponseTopics(name=topic.name, partitions=partitions))
+        return response
 
 
 def _take_unknown(context: Context, request: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
@@ -184,23 +227,9 @@ def _with_ids(context: Context, topics: list[OffsetFetchResponseTopics]) -> list
     return [topic for topic in topics if topic.topic_id != ZERO_UUID]
 
 
-def _refuse(context: Context, request: OffsetFetchRequestGroup, error: KafkaError) -> OffsetFetchResponseGroup:
-    code = ErrorCode.NOT_COORDINATOR if error.code in _RETRIED_ELSEWHERE else error.code
-    response = OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
-    if context.api_version < FIRST_VERSION_WITH_ERROR:
-        for topic in request.topics or ():
-            partitions = [
-                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=code)
-                for index in topic.partition_indexes
-            ]
-            response.topics.append(OffsetFetchResponseTopics(name=topic.name, partitions=partitions))
-    return response
-
-
-def _respond(context: Context, groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
+def _respond(context: Context, group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
     if context.api_version >= FIRST_VERSION_WITH_GROUPS:
-        return OffsetFetchResponse(groups=groups)
-    (group,) = groups
+        return OffsetFetchResponse(groups=[group])
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[

@@ -14,6 +14,11 @@ REQUEST_BYTES_MAX = 8 * 1024 * 1024
 ELEMENTS_MAX = 20_000
 """Elements of all arrays of a request, nested ones and tagged fields included. More, and the connection is closed."""
 
+PARTITIONS_ASKED_MAX = 100_000
+_ELEMENTS_MAX_OF = {2: PARTITIONS_ASKED_MAX, 9: PARTITIONS_ASKED_MAX}
+"""Of ListOffsets and OffsetFetch, by which tools ask for all partitions of a group, or of a node, at once. They change
+nothing, and are answered in steps."""
+
 AUTO_CREATED_MAX = 100
 """Topics that one Metadata request creates; it says of the others that they are unknown, and creates them when asked
 again, as clients do."""
@@ -26,8 +31,9 @@ GROUP_PATTERNS_MIN = 4
 """The members of a group may subscribe by so many different regular expressions in any case, and by more if there are
 few topics: each is tried on the name of every topic, so often at most, in one turn of the loop."""
 
-ELEMENTS_TOLD_MAX = 20_000
-"""Offsets, or members and what they are assigned, in one answer about several groups (`answer_budget`)."""
+ELEMENTS_A_TURN_MAX = 1_000
+"""Offsets, members and what they are assigned, partitions: so many of a long answer are made in one turn of the loop
+(`answer_budget`)."""
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 DECOMPRESSED_RATIO_MAX = 8
@@ -48,3 +54,8 @@ LINGER_MS = 10_000
 
 AUTHENTICATION_MS_MAX = 60_000
 """How long a client may take to prove who it is, on a listener that asks for it."""
+
+
+def elements_max(api_key: int) -> int:
+    """The most elements that a request of this API may have."""
+    return _ELEMENTS_MAX_OF.get(api_key, ELEMENTS_MAX)

@@ -393,11 +393,12 @@ class ControlPlane:
         self.controller.deactivate(refusal)
 
     def on_failed(self, error: Exception) -> None:
-        if isinstance(error, KafkaError):
-            refusal = error
+        if isinstance(error, DiskError):
+            # Whoever waits asks the next controller: to a client the disk's own error would tell of a partition's disk.
+            # What a bug was the end of is not asked again, for it might be the end of the next one too.
+            self._deactivate(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more."))
         else:
-            refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed.")
-        self._deactivate(refusal)
+            self._deactivate(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed."))
         self.channel.close()
         if self._located is not None and not self._located.done():
             self._located.set_exception(error)

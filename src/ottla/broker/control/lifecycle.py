@@ -39,7 +39,7 @@ _FOR_GOOD = (
 )
 """Refusals of a registration that time does not mend."""
 
-_NO_LEAVE_NEEDED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR)
+_NO_LEAVE_NEEDED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR)
 """Answers on which a broker that stops does not insist."""
 
 _LEAVE_MS_MAX = 30_000

@@ -340,17 +340,19 @@ class RaftDriver:
     # Appending.
 
     def append(self, records: Sequence[MetadataRecord], epoch: int) -> None:
-        """Append `records` as one batch of the leader of `epoch`. Raises `KafkaError`; then nothing was appended.
+        """Append `records` as one batch of the leader of `epoch`. Raises `KafkaError` NOT_CONTROLLER where this node
+        does not lead it any more, or cannot since its disk failed just now; then nothing was appended.
 
         The raft layer may append a batch of its own right after it, so the listener is told of both (`on_appended`).
         """
+        refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more.")
         if not self._machine.leads(epoch) or self._failure is not None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller any more.")
+            raise refusal
         try:
             batch = self._log.append(records, epoch, self._runtime.clock.wall_ms())
         except DiskError as error:
             self.fail(error)
-            raise
+            raise refusal from error
         self._on_appended(batch)
 
     def _append_control(self, effect: AppendControlRecords) -> None:

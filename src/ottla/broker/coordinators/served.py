@@ -25,6 +25,17 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ottla.broker.coordinators.batches import (
+    RECORD_OVERHEAD_MAX,
+    Batch,
+    GrowingBatch,
+    KeyValue,
+    TimerKey,
+    Wait,
+    Waiting,
+    read_outsider,
+    split,
+)
 from ottla.broker.coordinators.refusals import as_told
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.promise import Promise, broken
@@ -34,9 +45,8 @@ from ottla.coordinator.stored import AnyRecord, EncodedRecord, StoredRecord
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.log.producers import VerificationGuard
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.records import HEADER_SIZE, BatchBuilder, TimestampType, end_txn_batch, read_header
-from ottla.records.records import keys_and_values
-from ottla.runtime.timers import Deadline, Timer
+from ottla.records import HEADER_SIZE, end_txn_batch
+from ottla.runtime.timers import Deadline
 
 if TYPE_CHECKING:
     from ottla.broker.coordinators.runtime import CoordinatorRuntime
@@ -48,11 +58,7 @@ R = TypeVar("R")
 
 TIMER_RETRY_MS = 500
 """After which a timer whose outcome could not be written is called again, as in Kafka."""
-_RECORD_OVERHEAD_MAX = 32
-"""What a record needs beside its key and value: lengths, offset, timestamp."""
 
-TimerKey = tuple[str, ...]
-KeyValue = tuple[bytes, bytes | None]
 Records = list[StoredRecord] | list[AnyRecord]
 
 
@@ -61,57 +67,6 @@ class ShardState(Enum):
     ACTIVE = auto()
     FAILED = auto()
     CLOSED = auto()
-
-
-class Wait:
-    """What happens when a batch is committed, or is not: one outcome's promise, answers, effects and tag."""
-
-    __slots__ = ("effects", "promise", "retry", "tag", "token")
-
-    def __init__(
-        self,
-        promise: Promise[object] | None,
-        effects: list[AnyEffect],
-        tag: object = None,
-        token: int | None = None,
-        retry: TimerKey | None = None,
-    ) -> None:
-        self.promise = promise
-        self.effects = effects
-        self.tag = tag
-        self.token = token
-        """Of the request that made the outcome, if it is one that waits."""
-        self.retry = retry
-        """The timer that made it, if it was one."""
-
-
-Waiting = Wait | Promise[object]
-
-
-class Batch:
-    """Records that are appended together, and those who wait for them. It may be of no records: then it stands for the
-    end of the batch before."""
-
-    __slots__ = ("end_offset", "first_offset", "timer", "waits")
-
-    def __init__(self, first_offset: int) -> None:
-        self.first_offset = self.end_offset = first_offset
-        self.waits: list[Waiting] = []
-        """A promise by itself is an outcome that has nothing else to it, as most have."""
-        self.timer: Timer | None = None
-
-
-class GrowingBatch(Batch):
-    """One that more records may be added to, until it is appended."""
-
-    __slots__ = ("now_ms", "records", "size")
-
-    def __init__(self, first_offset: int, now_ms: int) -> None:
-        super().__init__(first_offset)
-        self.now_ms = now_ms
-        self.records: list[KeyValue] = []
-        self.size = 0
-        """Of the records in the batch, at most."""
 
 
 class ServedShard(Generic[S]):
@@ -199,7 +154,8 @@ class ServedShard(Generic[S]):
             self._refuse(wait, KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
             return promise
         batch.waits.append(wait)
-        self._append(batch, self._build(batch, producer_id, producer_epoch), guard=guard)
+        data = batch.build(self.partition.rules.timestamp_type, self._runtime.compression, producer_id, producer_epoch)
+        self._append(batch, data, guard=guard)
         return promise
 
     def complete_transaction(
@@ -266,7 +222,7 @@ class ServedShard(Generic[S]):
         if first_offset != self.next_offset:
             return  # `_append` finds out.
         try:
-            records = self._read_outsider(batch)
+            records = read_outsider(batch, self._runtime.kinds.decode, self.partition.topic_partition)
             if records is None:
                 self._runtime.reload(self)
                 return
@@ -281,22 +237,6 @@ class ServedShard(Generic[S]):
         self._timeline.commit(log.high_watermark)
         if self._timeline.pending:
             self.partition.watermark_waiters.append((self.next_offset, self))
-
-    def _read_outsider(self, batch: memoryview) -> list[tuple[int, EncodedRecord]] | None:
-        """Each record's distance from the first offset, and the record; None if they are more than `replay` can do."""
-        header = read_header(batch)
-        if header.is_transactional or header.is_control:
-            return None
-        found: list[tuple[int, EncodedRecord]] = []
-        for offset_delta, key, value in keys_and_values(batch, header):
-            if key is None:
-                raise Malformed(f"a record of {self.partition.topic_partition} has no key")
-            record = self._runtime.kinds.decode(key, value)
-            if isinstance(record, StoredRecord):
-                return None
-            if record is not None:  # Otherwise it is of a release that knows more than this one.
-                found.append((offset_delta, record))
-        return found
 
     def fail(self, error: Exception) -> None:
         """The log cannot be read as what it should be: nothing is served of it in this leadership.
@@ -407,7 +347,8 @@ class ServedShard(Generic[S]):
         if self._add(batch, records):
             self._gather(batch)
         else:
-            parts = None if atomic else self._split(records)
+            size_max = self.partition.rules.max_message_bytes - HEADER_SIZE
+            parts = None if atomic else split(records, self._encode, size_max)
             if parts is None:
                 self._refuse(wait, KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
                 return
@@ -425,22 +366,6 @@ class ServedShard(Generic[S]):
             self._loop.call_soon(self._end_turn)
         self._gathered.append(batch)
 
-    def _split(self, records: Records) -> list[list[AnyRecord]] | None:
-        """Parts that each fit into a batch; None if a single record does not."""
-        parts: list[list[AnyRecord]] = []
-        size = size_max = self.partition.rules.max_message_bytes - HEADER_SIZE
-        for record in records:
-            key, value = self._encode(record)
-            needed = len(key) + _RECORD_OVERHEAD_MAX + (0 if value is None else len(value))
-            if needed > size_max:
-                return None
-            if size + needed > size_max:
-                parts.append([])
-                size = 0
-            parts[-1].append(record)
-            size += needed
-        return parts
-
     def _add(
         self,
         batch: GrowingBatch,
@@ -456,7 +381,7 @@ class ServedShard(Generic[S]):
             pair = (record[0], record[1]) if type(record) is EncodedRecord else self._encode(record)
             encoded.append(pair)
             key, value = pair
-            size += len(key) + _RECORD_OVERHEAD_MAX
+            size += len(key) + RECORD_OVERHEAD_MAX
             if value is not None:
                 size += len(value)
         if size > self.partition.rules.max_message_bytes - HEADER_SIZE:
@@ -473,20 +398,6 @@ class ServedShard(Generic[S]):
             raise AssertionError("a shard made a record that it cannot replay") from error
         self.next_offset = batch.end_offset = offset
         return True
-
-    def _build(
-        self, batch: GrowingBatch, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
-    ) -> bytearray:
-        stamped = self.partition.rules.timestamp_type is TimestampType.LOG_APPEND_TIME
-        builder = BatchBuilder(
-            compression=self._runtime.compression,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=producer_id != NO_PRODUCER_ID,
-            log_append_time_ms=batch.now_ms if stamped else None,
-        )
-        builder.append_all(batch.now_ms, batch.records)
-        return builder.build()
 
     # Batches.
 
@@ -505,7 +416,7 @@ class ServedShard(Generic[S]):
     def _append_next(self) -> None:
         if self._gathered:
             batch = self._gathered.popleft()
-            self._append(batch, self._build(batch))
+            self._append(batch, batch.build(self.partition.rules.timestamp_type, self._runtime.compression))
 
     def _append(
         self,

@@ -8,7 +8,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ottla.broker.bounds.limits import ELEMENTS_MAX
+from ottla.broker.bounds.limits import elements_max
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
 from ottla.broker.dispatch import Dispatcher
@@ -133,7 +133,7 @@ class GatewayDispatcher(Dispatcher):
         """None if this node answers it alone, with the bytes as they are."""
         began_s = self._clock.monotonic()
         head = read_request_header(frame)
-        request, _ = api.request.read(frame, head.body_position, version, ELEMENTS_MAX)
+        request, _ = api.request.read(frame, head.body_position, version, elements_max(api.key))
         if isinstance(request, FetchRequest) and (code := without_session(request)):
             return self.respond(api, version, correlation_id, FetchResponse(error_code=code))
         parts = split(route, request, self._cluster)

@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Protocol
 
 from ottla.broker.access.audit import NAMES_PER_LINE_MAX, TEXT_CHARS_MAX, about
-from ottla.broker.bounds.limits import ELEMENTS_MAX
+from ottla.broker.bounds.limits import elements_max
 from ottla.broker.connection import ClientConnection
 from ottla.broker.monitoring.logger_levels import REQUESTS
 from ottla.broker.reply import CloseConnection, Deferred, Ready, Reply
@@ -106,7 +106,7 @@ def _describe(connection: ClientConnection, frame: bytes) -> dict[str, object]:
         if api is not None and api.serves(version):
             try:
                 head = read_request_header(frame)
-                request, _ = api.request.read(frame, head.body_position, version, ELEMENTS_MAX)
+                request, _ = api.request.read(frame, head.body_position, version, elements_max(api.key))
             except (Malformed, KafkaError):
                 fields["malformed"] = True  # Whoever serves it says so to the client.
             else:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import cluster, log_dirs, reassignment, topics
-from ottla.admin.asking import meaning
 from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, parse_partitions
 from ottla.client.blocking import BlockingClient
@@ -252,5 +251,5 @@ def _watch(session: Session, client: BlockingClient, wanted: set[tuple[str, int]
 
 def _is_silent(directories: list[log_dirs.LogDirectory]) -> bool:
     """Does the broker not answer? One that refuses to tell of its disks does."""
-    no_right = meaning(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return bool(directories) and all(not each.path and each.error != no_right for each in directories)
+    refusals = [each.error.code for each in directories if each.error is not None and not each.path]
+    return bool(refusals) and ErrorCode.CLUSTER_AUTHORIZATION_FAILED not in refusals

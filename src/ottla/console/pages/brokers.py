@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fastapi import Request
 from nicegui import ui
 
+from ottla.admin.asking import why
 from ottla.admin.cluster import Broker, Quorum, QuorumReplica
 from ottla.admin.log_dirs import LogDirectory
 from ottla.console.console import Console
@@ -146,7 +147,11 @@ def _disk_columns() -> list[Column[LogDirectory]]:
         Column(title="directory", cell=lambda each: tag("code", each.path)),
         Column(
             title="state",
-            cell=lambda each: tag("span", each.error or "well", class_=f"badge {'bad' if each.error else 'good'}"),
+            cell=lambda each: (
+                tag("span", "well", class_="badge good")
+                if each.error is None
+                else tag("span", why(each.error), class_="badge bad")
+            ),
         ),
         Column(title="replicas", cell=lambda each: count(len(each.replicas)), number=True),
         Column(

@@ -17,10 +17,12 @@ record follows it. A new leader begins with what the last record says.
 
 - `group.py`: one group, its members and states, and what it answers to who asks whether something is allowed.
 - `rebalance.py`: the two phases, and the timers that bound them.
+- `joining.py`: what becomes of a JoinGroup: new members, those who come again, static ones that are back.
 - `classic_groups.py`: the requests, and the records of all groups of one partition.
 - `records.py`: a group as a GroupMetadata record, and back.
 """
 
-from ottla.coordinator.classic.classic_groups import ClassicGroups, Joiner
+from ottla.coordinator.classic.classic_groups import ClassicGroups
+from ottla.coordinator.classic.joining import Joiner
 
 __all__ = ["ClassicGroups", "Joiner"]

@@ -11,25 +11,17 @@ what to do when the append has ended, as Kafka does; after `Emptied` the group m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.coordinator.classic.group import (
-    JOIN,
-    NO_MEMBER_ID,
-    SESSION,
-    SYNC,
-    ClassicGroup,
-    GroupState,
-    Member,
-    Protocols,
-)
+from ottla.coordinator.classic import joining
+from ottla.coordinator.classic.group import JOIN, NO_MEMBER_ID, SESSION, SYNC, ClassicGroup, GroupState
+from ottla.coordinator.classic.joining import Joiner, Replaced
 from ottla.coordinator.classic.rebalance import (
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
     ClassicConfig,
-    answer_gone,
     assigned,
     expect_heartbeat,
+    forget,
     hand_out_assignments,
     joined,
     maybe_complete_join,
@@ -37,7 +29,6 @@ from ottla.coordinator.classic.rebalance import (
     on_session_timer,
     on_sync_timer,
     prepare_rebalance,
-    rebalance_or_complete_join,
     refuse_syncs,
     refused_join,
     synced,
@@ -62,23 +53,8 @@ from ottla.wire.messages.leave_group_response import LeaveGroupResponse, MemberR
 from ottla.wire.messages.sync_group_request import SyncGroupRequest
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
 
-_MEMBER_ID_REQUIRED_FROM = 4
-"""The version of JoinGroup in which a new member first gets an id and then joins with it (KIP-394)."""
 _SKIP_ASSIGNMENT_FROM = 9
 """The version of JoinGroup in which a leader that returns can be told to leave the assignments alone (KIP-814)."""
-
-
-class Joiner(NamedTuple):
-    """Who sends a JoinGroup, beyond what it says itself."""
-
-    client_id: str
-    client_host: str
-    api_version: int
-    unique: str
-    """A text that nobody else has, for a new member's id; empty where the request names a member."""
-    token: int
-    may_describe: Callable[[str], bool] = lambda topic: True
-    """Which topics it may know of."""
 
 
 class Made(NamedTuple):
@@ -102,21 +78,6 @@ class Assigned(NamedTuple):
     group_id: str
     generation: int
     assignments: dict[str, bytes]
-
-
-class Replaced(NamedTuple):
-    """A static member took the place of its predecessor, and no rebalance is needed."""
-
-    part: str
-    group_id: str
-    instance_id: str
-    old_id: str
-    new_id: str
-    old_protocols: Protocols
-    old_rebalance_timeout_ms: int
-    old_session_timeout_ms: int
-    old_leader_id: str | None
-    api_version: int
 
 
 class ClassicGroups:
@@ -188,22 +149,13 @@ class ClassicGroups:
     ) -> Outcome[JoinGroupResponse]:
         """`before` takes back an empty group of another kind, whose name this one gets."""
         turn = Turn(now_ms=now_ms, records=list(before))
-        is_unknown = request.member_id == NO_MEMBER_ID
         group = self.group(request.group_id)
         is_new_group = group is None
         if group is None:
-            if not is_unknown:
+            if request.member_id != NO_MEMBER_ID:
                 return Outcome(response=refused_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             group = self._live[request.group_id] = ClassicGroup(group_id=request.group_id, state_timestamp_ms=now_ms)
-        if not self._has_room(group, request.member_id):
-            self._forget(group, request.member_id, turn)
-            response: JoinGroupResponse | None = refused_join(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
-        elif not group.supports(request.protocol_type, [protocol.name for protocol in request.protocols]):
-            response = refused_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
-        elif is_unknown:
-            response = self._join_new(group, request, joiner, turn)
-        else:
-            response = self._join_again(group, request, joiner, turn)
+        response = joining.join(group, request, joiner, self._config, turn)
         if not group.is_at_rest:
             self._live[group.group_id] = group
         if is_new_group:
@@ -270,144 +222,6 @@ class ClassicGroups:
             self._after_leaving(group, turn)
         return turn.outcome(LeaveGroupResponse(members=responses))
 
-    # Joining.
-
-    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        member = group.members.get(member_id)
-        match group.state:
-            case GroupState.EMPTY:
-                return True
-            case GroupState.PREPARING_REBALANCE:
-                # Those who wait are counted, not the members: the limit may have been lowered, and whoever comes last
-                # is turned away.
-                is_waiting = member is not None and member.awaiting_join is not None
-                return is_waiting or group.awaiting_join < self._config.members_max
-            case _:
-                return member is not None or len(group.members) < self._config.members_max
-
-    def _forget(self, group: ClassicGroup, member_id: str, turn: Turn) -> None:
-        member = group.members.get(member_id)
-        if member is not None:
-            answer_gone(group, member, turn)
-        group.remove(member_id)
-
-    def _join_new(
-        self, group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, turn: Turn
-    ) -> JoinGroupResponse | None:
-        instance_id = request.group_instance_id
-        member_id = f"{joiner.client_id if instance_id is None else instance_id}-{joiner.unique}"
-        if instance_id is not None:
-            old_id = group.static_members.get(instance_id)
-            if old_id is None:
-                self._add(group, member_id, request, joiner, turn)
-            else:
-                self._replace(group, old_id, member_id, request, joiner, turn)
-            return None
-        if joiner.api_version >= _MEMBER_ID_REQUIRED_FROM:
-            group.pending_members.add(member_id)
-            turn.set_timer(group.session_key(member_id), request.session_timeout_ms)
-            return refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        self._add(group, member_id, request, joiner, turn)
-        return None
-
-    def _join_again(
-        self, group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, turn: Turn
-    ) -> JoinGroupResponse | None:
-        if request.member_id in group.pending_members:
-            if request.group_instance_id is not None:
-                # An id is given out to dynamic members only; Kafka has no better name for who mixes the two.
-                return refused_join(ErrorCode.UNKNOWN_SERVER_ERROR, NO_MEMBER_ID)
-            self._add(group, request.member_id, request, joiner, turn)
-            return None
-        try:
-            group.check_member(request.member_id, request.group_instance_id)
-        except KafkaError as error:
-            return refused_join(error.code, request.member_id)
-        member = group.members[request.member_id]
-        protocols = _protocols(request)
-        is_unchanged = member.protocols == protocols
-        match group.state:
-            case GroupState.COMPLETING_REBALANCE if is_unchanged:
-                # It missed our answer, and may have it again.
-                return joined(group, member)
-            case GroupState.STABLE if is_unchanged and group.leader_id != member.member_id:
-                return joined(group, member)
-            case _:
-                # A leader that joins again wants a rebalance: topics may have changed.
-                group.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-                self._park(group, member, joiner.token, turn)
-                rebalance_or_complete_join(group, self._config, turn)
-                return None
-
-    def _add(self, group: ClassicGroup, member_id: str, request: JoinGroupRequest, joiner: Joiner, turn: Turn) -> None:
-        if group.is_initial_rebalance:
-            group.new_member_added = True
-        member = Member(
-            member_id=member_id,
-            group_instance_id=request.group_instance_id,
-            client_id=joiner.client_id,
-            client_host=joiner.client_host,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            session_timeout_ms=request.session_timeout_ms,
-            protocols=_protocols(request),
-            is_new=True,
-        )
-        group.add(member, request.protocol_type)
-        self._park(group, member, joiner.token, turn)
-        turn.set_timer(group.session_key(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-        rebalance_or_complete_join(group, self._config, turn)
-
-    def _park(self, group: ClassicGroup, member: Member, token: int, turn: Turn) -> None:
-        earlier = group.park_join(member, token)
-        if earlier is not None:
-            # The client has asked again, by another connection; whoever still listens to the first shall not hang.
-            turn.answer(earlier, refused_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-
-    def _replace(
-        self, group: ClassicGroup, old_id: str, new_id: str, request: JoinGroupRequest, joiner: Joiner, turn: Turn
-    ) -> None:
-        """A static member is back, with no memory of its member id (KIP-345)."""
-        old = group.members[old_id]
-        instance_id = old.group_instance_id
-        assert instance_id is not None
-        old_leader_id = group.leader_id
-        self._fence(group, old, turn)
-        member = group.replace_static(old_id, new_id)
-        # The old id's timer finds nobody when it fires.
-        expect_heartbeat(group, member, turn)
-        group.update(member, _protocols(request), request.rebalance_timeout_ms, request.session_timeout_ms)
-        group.park_join(member, joiner.token)
-        match group.state:
-            case GroupState.STABLE if group.protocol_name == group.select_protocol():
-                turn.records.append(
-                    generation_record(group, {m.member_id: m.assignment for m in group.members.values()})
-                )
-                turn.tag = Replaced(
-                    part="classic",
-                    group_id=group.group_id,
-                    instance_id=instance_id,
-                    old_id=old_id,
-                    new_id=new_id,
-                    old_protocols=old.protocols,
-                    old_rebalance_timeout_ms=old.rebalance_timeout_ms,
-                    old_session_timeout_ms=old.session_timeout_ms,
-                    old_leader_id=old_leader_id,
-                    api_version=joiner.api_version,
-                )
-            case GroupState.STABLE | GroupState.COMPLETING_REBALANCE:
-                # The leader may have been told of the old id already, and would assign to nobody.
-                prepare_rebalance(group, self._config, turn)
-            case _:
-                maybe_complete_join(group, turn)
-
-    def _fence(self, group: ClassicGroup, member: Member, turn: Turn) -> None:
-        token = group.take_join(member)
-        if token is not None:
-            turn.answer(token, refused_join(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
-        token, member.awaiting_sync = member.awaiting_sync, None
-        if token is not None:
-            turn.answer(token, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
-
     # Syncing and leaving.
 
     def _refusal_of_sync(self, group: ClassicGroup | None, request: SyncGroupRequest) -> ErrorCode:
@@ -441,7 +255,7 @@ class ClassicGroups:
             except KafkaError as error:
                 return error.code
         turn.cancel_timer(group.session_key(member_id))
-        self._forget(group, member_id, turn)
+        forget(group, member_id, turn)
         return ErrorCode.NONE
 
     # Groups of other kinds.
@@ -640,14 +454,6 @@ class ClassicGroups:
         group = self._live.pop(group_id, None)
         if group is not None:
             group.transition(GroupState.DEAD, group.state_timestamp_ms)
-
-
-def _protocols(request: JoinGroupRequest) -> Protocols:
-    """What the member offers; of two of one name the first counts."""
-    first: dict[str, bytes] = {}
-    for protocol in request.protocols:
-        first.setdefault(protocol.name, protocol.metadata)
-    return tuple(first.items())
 
 
 def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:

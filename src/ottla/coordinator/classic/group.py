@@ -1,9 +1,9 @@
 """One classic group: its members, the state it is in, and what it allows.
 
-A `Group` to the other parts of its shard. Starts no rebalance and answers nobody: `rebalance.py` and
-`classic_groups.py` do. Invariants: `awaiting_join` counts the
-members whose JoinGroup is parked; `_supported` counts, for each protocol, the members that offer it; `static_members`
-has exactly the members with an instance id; while there are members, one of them is the leader.
+A `Group` to the other parts of its shard. Starts no rebalance and answers nobody: `rebalance.py`,
+`joining.py` and `classic_groups.py` do. Invariants: `awaiting_join` counts the members whose JoinGroup is parked;
+`_supported` counts, for each protocol, the members that offer it; `static_members` has exactly the members with an
+instance id; while there are members, one of them is the leader.
 """
 
 from __future__ import annotations

@@ -193,6 +193,14 @@ def answer_gone(group: ClassicGroup, member: Member, turn: Turn) -> None:
         turn.answer(token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
 
 
+def forget(group: ClassicGroup, member_id: str, turn: Turn) -> None:
+    """Somebody goes: a member, or who was given an id and has not joined yet."""
+    member = group.members.get(member_id)
+    if member is not None:
+        answer_gone(group, member, turn)
+    group.remove(member_id)
+
+
 def on_session_timer(group: ClassicGroup, member_id: str, config: ClassicConfig, turn: Turn) -> None:
     if member_id in group.pending_members:
         group.remove(member_id)

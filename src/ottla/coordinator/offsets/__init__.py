@@ -6,7 +6,7 @@
     codec      a record's bytes, by hand
     table      group → topic → partition → the record that is in force, as bytes
     state      the table, and beside it what open transactions have staged (KIP-447)
-    offsets    the part itself; its chapters are commits, fetches, deletion and expiry
+    offsets    the part itself; its chapters are commits, fetches, deletion, gone_topics and expiry
     listing    groups of every kind as administrators see them; simple_group, those that have offsets and nothing else
 
 A transaction's offsets are staged under its producer id until its marker comes. Then, if it committed, each takes

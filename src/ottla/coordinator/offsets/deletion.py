@@ -1,17 +1,15 @@
-"""Offsets that are taken back: by an administrator, with their group, or with their topic."""
+"""Offsets that are taken back: by an administrator, or with their group. (With their topic: `gone_topics`.)"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ottla.coordinator.groups import GroupDirectory
-from ottla.coordinator.offsets.codec import decode_value, encode_key
+from ottla.coordinator.offsets.codec import encode_key
 from ottla.coordinator.offsets.state import OffsetState
-from ottla.coordinator.offsets.table import value_of
 from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import ZERO_UUID, Uuid
 from ottla.wire.messages.delete_groups_response import DeletableGroupResult
 from ottla.wire.messages.offset_delete_request import OffsetDeleteRequest
 from ottla.wire.messages.offset_delete_response import (
@@ -84,18 +82,3 @@ def _tombstones_of_group(state: OffsetState, group_id: str) -> list[EncodedRecor
     }
     places.update((place, None) for place in state.staged_places(group_id))
     return [tombstone(group_id, topic, partition) for topic, partition in places]
-
-
-def tombstones_of_topics(state: OffsetState, deleted: Mapping[str, Uuid]) -> list[AnyRecord]:
-    """Of the offsets, in force or staged, of topics that are gone: name → the id that it had.
-
-    A topic of the same name may exist again, and have offsets of its own.
-    """
-    records: dict[tuple[str, str, int], AnyRecord] = {}
-    for table in (state.table, *state.staged_tables()):
-        for name, topic_id in deleted.items():
-            for group_id in table.groups_of(name):
-                for partition, kept in table.topics(group_id)[name].items():
-                    if decode_value(value_of(kept)).topic_id in (ZERO_UUID, topic_id):
-                        records[group_id, name, partition] = tombstone(group_id, name, partition)
-    return list(records.values())

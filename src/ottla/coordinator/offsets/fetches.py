@@ -1,8 +1,13 @@
-"""What a group has committed."""
+"""What a group has committed.
+
+It is looked up at one moment (`look_up`), which is quick, and read when it is told (`Found`), which is not: a group may
+have tens of thousands of offsets, and whoever tells them may let others have their turns meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from ottla.coordinator.groups import GroupDirectory
 from ottla.coordinator.offsets.codec import decode_value
@@ -20,54 +25,93 @@ from ottla.wire.messages.offset_fetch_response import (
 NOTHING = -1
 """The offset of a partition for which nothing was committed."""
 
+_UNSTABLE: Final = b""
+"""Stands for what an open transaction has staged. What a table keeps is never empty."""
 
-def fetch(
+Kept = tuple[int, bytes | None]
+"""A partition, and what the table has of it."""
+
+
+class Found:
+    """The offsets of one group as they were when they were looked up."""
+
+    __slots__ = ("_response", "_topics", "count")
+
+    def __init__(self, group_id: str) -> None:
+        self._response = OffsetFetchResponseGroup(group_id=group_id)
+        self._topics: list[tuple[OffsetFetchResponseTopics, list[Kept]]] = []
+        self.count = 0
+
+    def add(self, topic: OffsetFetchResponseTopics, partitions: list[Kept]) -> None:
+        self._topics.append((topic, partitions))
+        self.count += len(partitions)
+
+    def tell(self, step: int) -> Iterator[int]:
+        """Read them, at most so many at a time: how many they were this time."""
+        topics, self._topics = self._topics, []
+        for topic, partitions in topics:
+            self._response.topics.append(topic)
+            topic_id, told = topic.topic_id, topic.partitions
+            for first in range(0, len(partitions), step):
+                some = partitions[first : first + step]
+                told += [_answer(index, kept, topic_id) for index, kept in some]
+                yield len(some)
+
+    def told(self) -> OffsetFetchResponseGroup:
+        """The answer: all that has not been told yet is told now."""
+        for _ in self.tell(max(1, self.count)):
+            pass
+        return self._response
+
+
+def look_up(
     state: OffsetState, groups: GroupDirectory, request: OffsetFetchRequestGroup, require_stable: bool
-) -> OffsetFetchResponseGroup:
+) -> Found:
     """Of the topics that the request names, each with its name and perhaps its id; of all if it names none.
 
     With `require_stable` it answers from the newest state, and the answer must wait until that is committed. Then a
     partition for which an open transaction has staged an offset is UNSTABLE_OFFSET_COMMIT (KIP-447). Without it, from
     committed state. Raises `KafkaError` for the whole group.
     """
-    response = OffsetFetchResponseGroup(group_id=request.group_id)
     group_id = request.group_id
     group = groups.group(group_id)
     # Of a group that is gone, but not yet for good, the committed offsets are still there.
     if group is not None:
         group.check_offset_fetch(request.member_id, request.member_epoch)
+    found = Found(group_id)
+    table = state.table
     if request.topics is None:
-        _fetch_all(state, group_id, require_stable, response)
-        return response
-    table = state.table
-    look_up = table.get if require_stable else table.committed
+        topics: Mapping[str, Mapping[int, bytes]]
+        topics = table.topics(group_id) if require_stable else table.committed_topics(group_id)
+        for name, partitions in topics.items():
+            found.add(
+                OffsetFetchResponseTopics(name=name),
+                _checked(state, group_id, name, partitions.items()) if require_stable else list(partitions.items()),
+            )
+        return found
+    get = table.get if require_stable else table.committed
     for wanted in request.topics:
-        topic = OffsetFetchResponseTopics(name=wanted.name, topic_id=wanted.topic_id)
-        response.topics.append(topic)
-        for index in wanted.partition_indexes:
-            if require_stable and state.is_staged(group_id, wanted.name, index):
-                topic.partitions.append(_unstable(index))
-            else:
-                kept = look_up(group_id, wanted.name, index)
-                topic.partitions.append(_answer(index, kept, wanted.topic_id))
-    return response
+        name = wanted.name
+        some = ((index, get(group_id, name, index)) for index in wanted.partition_indexes)
+        found.add(
+            OffsetFetchResponseTopics(name=name, topic_id=wanted.topic_id),
+            _checked(state, group_id, name, some) if require_stable else list(some),
+        )
+    return found
 
 
-def _fetch_all(state: OffsetState, group_id: str, require_stable: bool, response: OffsetFetchResponseGroup) -> None:
-    table = state.table
-    topics: Mapping[str, Mapping[int, bytes]]
-    topics = table.topics(group_id) if require_stable else table.committed_topics(group_id)
-    for name, partitions in topics.items():
-        topic = OffsetFetchResponseTopics(name=name)
-        response.topics.append(topic)
-        for index, kept in partitions.items():
-            if require_stable and state.is_staged(group_id, name, index):
-                topic.partitions.append(_unstable(index))
-            else:
-                topic.partitions.append(_answer(index, kept, ZERO_UUID))
+def _checked(state: OffsetState, group_id: str, topic: str, partitions: Iterable[Kept]) -> list[Kept]:
+    """With what is staged marked as such."""
+    if not state.has_staged(group_id):
+        return list(partitions)
+    return [(index, _UNSTABLE if state.is_staged(group_id, topic, index) else kept) for index, kept in partitions]
 
 
 def _answer(index: int, kept: bytes | None, topic_id: Uuid) -> OffsetFetchResponsePartitions:
+    if kept is _UNSTABLE:
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=NOTHING, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
+        )
     if kept is not None:
         committed = decode_value(value_of(kept))
         # An offset of an earlier topic of the same name is none of this one's.
@@ -79,9 +123,3 @@ def _answer(index: int, kept: bytes | None, topic_id: Uuid) -> OffsetFetchRespon
                 metadata=committed.metadata,
             )
     return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NOTHING)
-
-
-def _unstable(index: int) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
-        partition_index=index, committed_offset=NOTHING, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
-    )

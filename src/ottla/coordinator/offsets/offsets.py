@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from ottla.coordinator.groups import Group, Shared
-from ottla.coordinator.offsets import deletion, fetches
+from ottla.coordinator.offsets import deletion, expiry, fetches, gone_topics
 from ottla.coordinator.offsets.commits import Admitted, Commits
-from ottla.coordinator.offsets.expiry import TIMER, Expiry
 from ottla.coordinator.offsets.simple_group import SimpleGroup
 from ottla.coordinator.offsets.state import OffsetState
 from ottla.coordinator.outcome import Outcome
@@ -21,7 +20,6 @@ from ottla.wire.messages.offset_commit_response import OffsetCommitResponse
 from ottla.wire.messages.offset_delete_request import OffsetDeleteRequest
 from ottla.wire.messages.offset_delete_response import OffsetDeleteResponse
 from ottla.wire.messages.offset_fetch_request import OffsetFetchRequestGroup
-from ottla.wire.messages.offset_fetch_response import OffsetFetchResponseGroup
 from ottla.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
@@ -29,13 +27,14 @@ from ottla.wire.messages.txn_offset_commit_response import TxnOffsetCommitRespon
 class Offsets:
     """A part of `GroupShard`."""
 
-    __slots__ = ("_commits", "_expiry", "_shared", "_topics", "state")
+    __slots__ = ("_commits", "_expiry", "_gone", "_shared", "_topics", "state")
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.state = OffsetState(shared.timeline)
         self._commits = Commits(shared)
-        self._expiry = Expiry(shared, self.state)
+        self._expiry = expiry.Expiry(shared, self.state)
+        self._gone = gone_topics.GoneTopics(shared, self.state)
         self._topics: TopicsImage | None = None
         """Those that existed when we last looked."""
 
@@ -55,8 +54,8 @@ class Offsets:
     ) -> Outcome[TxnOffsetCommitResponse]:
         return self._commits.commit_transactional(request, api_version, now_ms)
 
-    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        return fetches.fetch(self.state, self._shared.groups, request, require_stable)
+    def look_up(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> fetches.Found:
+        return fetches.look_up(self.state, self._shared.groups, request, require_stable)
 
     def delete(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
         outcome = deletion.delete_offsets(self.state, self._shared.groups, request)
@@ -106,20 +105,20 @@ class Offsets:
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         self._topics = image.topics
         self.state.table.forget_empty()
-        return Outcome(effects=[self._expiry.begin()])
+        return Outcome(effects=[self._expiry.begin(), *self._gone.on_loaded(image)])
 
     def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         before, self._topics = self._topics, image.topics
         if before is None:
             return Outcome()
-        deleted = {topic.name: topic.topic_id for topic in before.by_id.values_missing_in(image.topics.by_id)}
-        if not deleted:
-            return Outcome()
-        return Outcome(records=deletion.tombstones_of_topics(self.state, deleted), atomic=False)
+        return self._gone.on_deleted(before.by_id.values_missing_in(image.topics.by_id))
 
     def on_timer(self, key: tuple[str, ...], now_ms: int) -> Outcome[None]:
-        assert key == TIMER
+        if key == gone_topics.TIMER:
+            return self._gone.on_timer()
+        assert key == expiry.TIMER
         return self._expiry.on_timer(now_ms)
 
     def on_written(self, tag: object, error: ErrorCode, now_ms: int) -> Outcome[None]:
-        raise AssertionError("no write of offsets asks how it ended")
+        assert isinstance(tag, tuple)
+        return self._gone.on_written(tag[1], error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from struct import Struct
 from typing import cast
 
@@ -12,6 +13,7 @@ from ottla.coordinator.stored import EncodedRecord
 from ottla.coordinator.timeline import Timeline, TimelineMap
 
 _NOBODY: frozenset[int] = frozenset()
+_NO_PARTITIONS: Partitions = {}
 _PARTITION = Struct(">i").unpack_from
 _PARTITION_BYTES = 4
 
@@ -39,8 +41,21 @@ class OffsetState:
         """Has an open transaction staged any offset of this group?"""
         return any(table.topics(group_id) for table in self._staged_of(group_id))
 
-    def staged_tables(self) -> Iterator[OffsetTable]:
-        return self._staged.values()
+    # By topic, in force and staged.
+
+    def topic_names(self) -> list[str]:
+        tables = (self.table, *self._staged.values())
+        return list(dict.fromkeys(chain.from_iterable(table.topic_names() for table in tables)))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Those that have an offset of the topic."""
+        tables = (self.table, *self._staged.values())
+        return list(dict.fromkeys(chain.from_iterable(table.groups_of(topic) for table in tables)))
+
+    def kept_of(self, group_id: str, topic: str) -> Iterator[tuple[int, bytes]]:
+        """Each offset of a topic; a partition that is staged comes once more for each time that it is."""
+        for table in (self.table, *self._staged_of(group_id)):
+            yield from table.topics(group_id).get(topic, _NO_PARTITIONS).items()
 
     def staged_group_ids(self) -> list[str]:
         return [group_id for group_id in self._open if self.has_staged(group_id)]
@@ -117,9 +132,10 @@ class OffsetState:
         assert self._timeline.loading, "what is loaded so cannot be undone"
         last_prefix = b""
         partitions: Partitions = {}
-        for taken, (offset_delta, key, value) in enumerate(records):
+        taken = 0
+        for offset_delta, key, value in records:
             if key is None or value is None or key[:2] != OFFSET_KIND or not is_known(value):
-                return taken
+                break
             prefix = key[:-_PARTITION_BYTES]
             if prefix != last_prefix:
                 group_id, topic, _ = decode_key(key)
@@ -127,7 +143,10 @@ class OffsetState:
                 last_prefix = prefix
             (partition,) = _PARTITION(key, len(prefix))
             partitions[partition] = keep(base_offset + offset_delta, value)
-        return len(records)
+            taken += 1
+        if taken:
+            self._timeline.offset = base_offset + records[taken - 1][0]
+        return taken
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
         self.table.remove(group_id, topic, partition)

@@ -71,6 +71,9 @@ class OffsetTable:
     def group_ids(self) -> list[str]:
         return list(self._groups)
 
+    def topic_names(self) -> list[str]:
+        return list(self._groups_of)
+
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have an offset of the topic."""
         return list(self._groups_of.get(topic, ()))

@@ -351,7 +351,7 @@ class TransactionShard:
             current = self.transactions.get(transactional_id)
             if _is_idle(current):
                 # Unless it is not committed that it has ended: that may be undone.
-                if _is_idle(self.transactions.committed(transactional_id)):
+                if self.transactions.is_settled(transactional_id):
                     del self._open[transactional_id]
             elif current is not None and _has_timed_out(current, now_ms) and len(records) < RECORDS_AT_ONCE_MAX:
                 next_producer_id = self._producer_id_after(current, self.transaction_version)
@@ -374,7 +374,7 @@ class TransactionShard:
             transaction = self.transactions.get(transactional_id)
             if transaction is None:
                 # Unless it is not committed that it has gone: that may be undone.
-                if self.transactions.committed(transactional_id) is None:
+                if self.transactions.is_settled(transactional_id):
                     gone.append(transactional_id)
             elif transaction.updated_ms > oldest_ms or len(records) == RECORDS_AT_ONCE_MAX:
                 break

@@ -23,6 +23,7 @@ class CleanedSegment:
         "_file",
         "_indexed_position",
         "_interval",
+        "_last",
         "_offsets",
         "_times",
         "base_offset",
@@ -36,6 +37,8 @@ class CleanedSegment:
         self._directory = directory
         self._interval = index_interval_bytes
         self._indexed_position = 0
+        self._last = (0, 0)
+        """Of the last batch: its last offset, relative to the base, and its position."""
         self._offsets = OffsetIndex()
         self._times = TimeIndex()
         self.base_offset = base_offset
@@ -59,6 +62,7 @@ class CleanedSegment:
                 self._offsets.append(offset + delta - base, position)
                 self._times.append(self.max_timestamp, self.max_timestamp_offset - base)
                 self._indexed_position = position
+            self._last = (offset + delta - base, position)
             at += length + _OVERHEAD
         self.size = start + end
         self._file.write_back(start, end)
@@ -67,6 +71,8 @@ class CleanedSegment:
         """Make all of it durable. Blocks."""
         self._file.sync()
         self._file.close()
+        if self.size:
+            self._offsets.note_last(*self._last)
         self._times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self._write(files.OFFSET_INDEX, self._offsets.encode())
         self._write(files.TIME_INDEX, self._times.encode())

@@ -41,8 +41,9 @@ def truncation_at_rest(faults: Faults, random: Random) -> bool | None:
 
 
 def metadata_damage(faults: Faults, random: Random) -> bool | None:
-    """One bit of the metadata log turns over while the node is off. It must not start with that, for it has told others
-    that it keeps what is there; whoever runs the cluster gives it an empty disk, and the quorum a new voter."""
+    """One bit of the metadata log turns over while the node is off, or its end is gone. It must not start with that: it
+    has told others that it keeps what is there; whoever runs the cluster gives it an empty disk, and the quorum a new
+    voter."""
     machine = _machine_to_spoil(faults, random)
     if machine is None or faults.operator_busy or not view.quorum_is_whole(faults.cluster):
         return False
@@ -152,9 +153,13 @@ def flip(node: FileNode, random: Random, first_offset: int = 0) -> int | None:
     return header.base_offset
 
 
-def _shorten(node: FileNode, random: Random) -> int | None:
-    size = random.randrange(len(node.content))
-    headers = _headers(node)
+def _shorten(node: FileNode, random: Random, first_offset: int = 0) -> int | None:
+    """Anywhere, and often just between two batches, where nothing torn is left to tell of it."""
+    headers = [(at, header) for at, header in _headers(node) if header.base_offset >= first_offset]
+    if not headers:
+        return None
+    first, _ = headers[0]
+    size = random.choice((random.randrange(first, len(node.content)), random.choice([at for at, _ in headers])))
     del node.content[size:]
     del node.platter[size:]
     node.pending = []
@@ -190,12 +195,13 @@ async def _spoil_metadata(faults: Faults, random: Random, machine: Machine) -> N
     simulation, sleep = faults.simulation, faults.simulation.admin.sleep
     start = faults.keep_down(machine)
     off = await _switch_off(faults, machine)
-    if not (off and _has_marker(machine) and _flip_metadata(machine, random)):
+    what = _change_metadata(machine, random) if off and _has_marker(machine) else ""
+    if not what:
         faults.operator_busy = False
         start()
         return
     faults.count("metadata damage")
-    faults.cluster.trace.note(machine.name, "a bit of the metadata log turns over")
+    faults.cluster.trace.note(machine.name, what)
     faults.tampered[machine.id] = None
     simulation.on_metadata_damaged(machine)
     start()
@@ -217,13 +223,16 @@ def _has_marker(machine: Machine) -> bool:
     return machine.volume.find(f"{DATA}/{files.CLEAN_SHUTDOWN}") is not None
 
 
-def _flip_metadata(machine: Machine, random: Random) -> bool:
-    """In what a start reads: the log behind the newest snapshot."""
+def _change_metadata(machine: Machine, random: Random) -> str:
+    """In what a start reads: the log behind the newest snapshot. What was done, if anything could be."""
     path = f"{DATA}/{METADATA_TOPIC}-0"
     directory = machine.volume.find(path)
     assert isinstance(directory, DirNode)
     snapshots = [snapshot for name in directory.entries if (snapshot := parse_file_name(name)) is not None]
     first = max((snapshot.end_offset for snapshot in snapshots), default=0)
     logs = [node for name, node in sorted(directory.entries.items()) if name.endswith(files.LOG)]
+    change, what = random.choice(
+        ((flip, "a bit of the metadata log turns over"), (_shorten, "the end of the metadata log is gone"))
+    )
     random.shuffle(logs)
-    return any(isinstance(node, FileNode) and flip(node, random, first) is not None for node in logs)
+    return what if any(isinstance(node, FileNode) and change(node, random, first) is not None for node in logs) else ""

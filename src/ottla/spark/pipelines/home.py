@@ -1,9 +1,9 @@
 """A pipeline's home: the directory of what it leaves behind.
 
 `checkpoint/` is Spark's own, where the stream stands; `status.json` is what `ottla pipeline status` shows, replaced
-whole after every batch; `runs` counts the batch runs that have finished: one that broke off comes again under its
-number; `id` is made once, so that a home which was lost and made anew is known as another; `lock` is held, with the
-runner's process id in it, for as long as it runs.
+whole after every batch; `failure.log` is all that is known of the last failure; `runs` counts the batch runs that have
+finished: one that broke off comes again under its number; `id` is made once, so that a home which was lost and made
+anew is known as another; `lock` is held, with the runner's process id in it, for as long as it runs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
 from ottla.spark.pipelines.definition import PipelineError
 
 DEFAULT_ROOT = Path("ottla-pipelines")
+
+_LOOKS = 40
+_BETWEEN_LOOKS_S = 0.05
 
 
 class State(Enum):
@@ -70,17 +74,26 @@ class Home:
         """Ours while it lasts. Raises `PipelineError` if another process runs this pipeline."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / "lock", "a+", encoding="ascii") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PipelineError(
-                    f"{self.name} runs already (process {self.runner() or 'unknown'}): stop it first, with "
-                    f"`ottla pipeline stop {self.name}`."
-                ) from None
+            self._take(lock)
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+    def _take(self, lock: IO[str]) -> None:
+        """Who only looks whether it runs has the lock too, for a moment."""
+        for looks_left in reversed(range(_LOOKS)):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                runner = self.runner()
+            if runner is not None or not looks_left:
+                raise PipelineError(
+                    f"{self.name} runs already (process {runner or 'unknown'}): stop it first, with "
+                    f"`ottla pipeline stop {self.name}`."
+                )
+            time.sleep(_BETWEEN_LOOKS_S)
 
     def runner(self) -> int | None:
         """The process that runs it now."""
@@ -119,6 +132,12 @@ class Home:
         unfinished = self.path / "status.json.new"
         unfinished.write_text(json.dumps({**asdict(status), "state": status.state.value, "at": time.time()}))
         unfinished.replace(self.path / "status.json")
+
+    def write_failure(self, account: str) -> Path:
+        """What is known of a failure; where it was written."""
+        path = self.path / "failure.log"
+        path.write_text(account)
+        return path
 
     def read_status(self) -> Status:
         """Raises `PipelineError` if no such pipeline has run."""

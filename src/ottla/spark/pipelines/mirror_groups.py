@@ -19,8 +19,8 @@ from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
-from ottla.spark.offsets import Positions, SourceError
 from ottla.spark.pipelines.mirror_places import Place, TargetLog
+from ottla.spark.source.offsets import Positions, SourceError
 
 _LOG = logging.getLogger(__name__)
 

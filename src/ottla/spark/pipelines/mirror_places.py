@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.model import TopicPartition
-from ottla.spark.cluster import Cluster
-from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, Positions
-from ottla.spark.options import SourceOptions
-from ottla.spark.reading import read_range
+from ottla.spark.source.cluster import Cluster
+from ottla.spark.source.offsets import EARLIEST, LATEST, OffsetRange, Positions
+from ottla.spark.source.options import SourceOptions
+from ottla.spark.source.ranges import read_range
 
 _FIRST_LOOK = 16
 _LOOK_MAX = 16_384

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.spark import dead_letters
-from ottla.spark.options import kafka_options
 from ottla.spark.pipelines.definition import Pipeline
 from ottla.spark.pipelines.sinks import TopicSink
+from ottla.spark.source.options import kafka_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,8 +58,8 @@ def redrive(
 
 
 def opened(letters: DataFrame) -> DataFrame:
-    """The records of dead letters, each with the topic, the partition and the offset that it had, and what was wrong
-    with it."""
+    """The records of dead letters, each with the topic, the partition, the offset and the timestamp that it had, and
+    what was wrong with it."""
     from pyspark.sql import functions as F
 
     def told(header: str) -> Column:
@@ -73,6 +73,7 @@ def opened(letters: DataFrame) -> DataFrame:
         F.coalesce(told(dead_letters.TOPIC), unknown).alias("topic"),
         told(dead_letters.PARTITION).cast("int").alias("partition"),
         told(dead_letters.OFFSET).cast("long").alias("offset"),
+        F.timestamp_millis(told(dead_letters.TIMESTAMP).try_cast("long")).alias("timestamp"),
         told(dead_letters.ERROR).alias("error"),
         told(dead_letters.SCHEMA_ID).try_cast("int").alias("schema_id"),
         "key",
@@ -92,6 +93,7 @@ def addressed(letters: DataFrame, dead_letter_topic: str, *, to: str | None, whe
     return sorted_.select(
         F.when(goes, F.col("topic") if to is None else F.lit(to)).otherwise(dead_letter_topic).alias("topic"),
         F.when(goes & F.lit(to is None), F.col("partition")).alias("partition"),
+        F.when(goes, F.col("timestamp")).alias("timestamp"),
         "key",
         "value",
         F.when(goes, F.col("headers")).otherwise(F.col(_ALL_HEADERS)).alias("headers"),

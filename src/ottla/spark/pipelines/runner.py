@@ -6,18 +6,21 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from traceback import format_exception
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ottla.spark.offsets import StreamOffset
+from ottla.spark.failures import first_cause, hush
 from ottla.spark.pipelines.definition import Pipeline, PipelineError
 from ottla.spark.pipelines.home import Home, State, Status
 from ottla.spark.pipelines.sinks import Run
 from ottla.spark.session import session
+from ottla.spark.source.offsets import StreamOffset
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -49,7 +52,7 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
             interval_s=interval_s,
         )
         try:
-            frame = pipeline.build(session(pipeline.name))
+            frame = pipeline.build(_quiet_session(pipeline.name))
             say(replace(status, state=State.RUNNING))
             if frame.isStreaming:
                 _follow(pipeline.sink.start(frame, run), asked, pipeline.errand, lambda: status, say)
@@ -58,10 +61,25 @@ def run_pipeline(pipeline: Pipeline, home: Home, *, once: bool, interval_s: floa
                 home.count_run()
         except Exception as error:
             sentence = first_cause(error)
-            say(replace(status, state=State.FAILED, error=sentence))
-            raise PipelineError(f"{pipeline.name} failed: {sentence}") from error
+            more = ""
+            with suppress(OSError):  # A full disk may be what has failed.
+                more = f" All that is known of it is in {home.write_failure(''.join(format_exception(error)))}."
+            with suppress(OSError):
+                say(replace(status, state=State.FAILED, error=sentence))
+            raise PipelineError(f"{pipeline.name} failed: {sentence.rstrip('.')}.{more}") from error
         say(replace(status, state=State.STOPPED if asked.to_stop else State.FINISHED))
         return status
+
+
+def _quiet_session(name: str) -> SparkSession:
+    """The running session as it is, or a new one that leaves it to us to say what has failed."""
+    from pyspark.sql import SparkSession
+
+    is_new = SparkSession.getActiveSession() is None
+    spark = session(name)
+    if is_new:
+        hush(spark)
+    return spark
 
 
 def _follow(
@@ -118,21 +136,6 @@ def after(status: Status, progress: StreamingQueryProgress) -> Status:
         rows_per_second=max(0.0, progress.processedRowsPerSecond or 0.0),
         lag=lag,
     )
-
-
-def first_cause(error: BaseException) -> str:
-    """What went wrong in one line: the last sentence of a Python traceback that Spark carries, or the error's own."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if _is_exception(line)]
-    return said[-1].split(": ", 1)[1] if said else lines[0] if lines else type(error).__name__
-
-
-def _is_exception(line: str) -> bool:
-    """`ottla.spark.offsets.SourceError: …`: one of Python's, not one of Java's."""
-    name, colon, _ = line.partition(": ")
-    dotted = name.replace(".", "").replace("_", "")
-    is_one = name.startswith("ottla.") or name.endswith(("Error", "Exception", "Option"))
-    return bool(colon) and dotted.isalnum() and is_one and "java" not in name
 
 
 @dataclass(slots=True)

@@ -3,12 +3,13 @@ if the sink can."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.spark.checkpoints import query_id_of
+from ottla.spark.sink.checkpoints import query_id_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from ottla.spark.pipelines.tables.sink import TableSink
+
+
+NAME_LENGTH_MAX = 150
+"""Of a pipeline's name, as part of an id that takes 200."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,8 @@ class Run:
     def sink_id(self) -> str:
         """By which a sink knows the runs of this home: a home that was lost and made anew counts from 0 again, and its
         runs are others."""
-        return f"{self.name}-{self.identity}" if self.identity else self.name
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", self.name)[:NAME_LENGTH_MAX]
+        return f"{name}-{self.identity}" if self.identity else name
 
     def prepare(self, frame: DataFrame) -> DataStreamWriter:
         writer = frame.writeStream.queryName(self.name).option("checkpointLocation", str(self.checkpoint.absolute()))
@@ -81,7 +87,7 @@ class TopicSink:
 
     def _is_exact(self) -> bool:
         """And is it ours to say how the sink is known again?"""
-        from ottla.spark.sink_options import DeliveryGuarantee, SinkOptions
+        from ottla.spark.sink.options import DeliveryGuarantee, SinkOptions
 
         options = SinkOptions.parse(self._options())
         return options.guarantee is DeliveryGuarantee.EXACTLY_ONCE and options.sink_id is None

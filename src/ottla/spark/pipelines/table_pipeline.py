@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.spark.options import kafka_options
 from ottla.spark.pipelines.definition import Pipeline
 from ottla.spark.pipelines.sinks import TopicSink, to_table
+from ottla.spark.source.options import kafka_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

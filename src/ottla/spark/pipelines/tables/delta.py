@@ -59,14 +59,9 @@ class DeltaTable:
             commit_properties=CommitProperties(app_transactions=[Transaction(app, batch)]),
         )
 
-    def holds(self, path: str) -> bool:
-        return path in {_local(each) for each in self.files()} if self._table() is not None else False
-
     def files(self) -> list[str]:
         table = self._table()
-        if table is None:
-            raise PipelineError(f"There is no table at {self.location}.")
-        return table.file_uris()
+        return [] if table is None else table.file_uris()
 
     def compact(self) -> int:
         table = self._table()
@@ -109,7 +104,3 @@ class DeltaTable:
         if new:
             table.alter.add_columns(new)
             table.update_incremental()
-
-
-def _local(path: str) -> str:
-    return path.removeprefix("file://")

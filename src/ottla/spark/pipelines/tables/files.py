@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,20 +49,25 @@ def stage(
     return [StagedFile(**row.asDict()) for row in frame.mapInArrow(task, _COLUMNS).collect()]
 
 
+def local_path(uri: str) -> str:
+    return uri.removeprefix("file://")
+
+
 def stem(app: str, batch: int) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.]', '_', app)}-{batch}-"
 
 
-def forget_unfinished(directory: Path, app: str, last: int, *, known: Callable[[str], bool]) -> int:
-    """Remove the files of batches after `last` that `known` does not call the table's. How many there were."""
+def forget_unfinished(directory: Path, app: str, last: int, *, known: Callable[[], Iterable[str]]) -> int:
+    """Remove the files of batches after `last` that are not among those which `known` says the table has. How many
+    there were."""
     begin = re.compile(re.escape(stem(app, 0).removesuffix("0-")) + r"(\d+)-[0-9a-f]{32}\.parquet$")
-    removed = 0
-    for path in directory.rglob("*.parquet"):
-        named = begin.match(path.name)
-        if named is not None and int(named.group(1)) > last and not known(str(path)):
-            path.unlink()
-            removed += 1
-    return removed
+    named = ((path, begin.match(path.name)) for path in directory.rglob("*.parquet"))
+    late = [path for path, found in named if found is not None and int(found.group(1)) > last]
+    kept = {local_path(each) for each in known()} if late else set()
+    unfinished = [path for path in late if str(path) not in kept]
+    for path in unfinished:
+        path.unlink()
+    return len(unfinished)
 
 
 def writing(

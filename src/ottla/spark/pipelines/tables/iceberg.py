@@ -1,19 +1,21 @@
 """An Iceberg table, by pyiceberg: no jar, and a catalog in a file of SQLite unless another is given.
 
 The number of a pipeline's last batch is a property of the table, set by the commit that adds the batch's files: so it
-stays when snapshots expire.
+stays when snapshots expire, which old ones do whenever small files are looked for.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from ottla.spark.pipelines.definition import PipelineError
-from ottla.spark.pipelines.tables.files import StagedFile
+from ottla.spark.pipelines.tables.files import StagedFile, local_path
 from ottla.spark.pipelines.tables.partitioning import TimePartitioning, Unit
 
 if TYPE_CHECKING:
@@ -26,6 +28,18 @@ NAMESPACE = "ottla"
 SMALL_FILE_BYTES = 32 * 1024 * 1024
 FILES_TO_COMPACT = 16
 """So many small files in one partition are made one."""
+
+SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
+SNAPSHOTS_KEPT = "history.expire.min-snapshots-to-keep"
+PROPERTIES: Mapping[str, str] = {
+    # Every commit writes down all snapshots that there are. Streams commit every second or so: without an end to that
+    # a table of some hours would be gigabytes of its own history.
+    SNAPSHOT_AGE: str(3_600_000),
+    SNAPSHOTS_KEPT: "100",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+}
+"""Of a new table, under Iceberg's own names: whoever wants to look back further sets others."""
 
 
 class IcebergTable:
@@ -54,15 +68,9 @@ class IcebergTable:
                 change.add_files([each.path for each in staged], snapshot_properties={"ottla.batch": f"{app} {batch}"})
             change.set_properties({_property(app): str(batch)})
 
-    def holds(self, path: str) -> bool:
-        table = self._table()
-        return table is not None and any(task.file.file_path.endswith(path) for task in table.scan().plan_files())
-
     def files(self) -> list[str]:
         table = self._table()
-        if table is None:
-            raise PipelineError(f"There is no table at {self.location}.")
-        return [task.file.file_path for task in table.scan().plan_files()]
+        return [] if table is None else [task.file.file_path for task in table.scan().plan_files()]
 
     def compact(self) -> int:
         """Make one file of the small ones of each partition that has many. How many files are gone."""
@@ -79,6 +87,7 @@ class IcebergTable:
                 self._replace(table, files)
                 table = table.refresh()
                 gone += len(files)
+        _expire(table)
         return gone
 
     def _replace(self, table: Table, files: list[DataFile]) -> None:
@@ -86,7 +95,9 @@ class IcebergTable:
         import pyarrow.parquet as pq
         from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 
-        rows = pa.concat_tables([pq.read_table(_local(each.file_path)) for each in files], promote_options="permissive")
+        rows = pa.concat_tables(
+            [pq.read_table(local_path(each.file_path)) for each in files], promote_options="permissive"
+        )
         merged = self.directory / f"compacted-{uuid4().hex}.parquet"
         wanted = schema_to_pyarrow(table.schema(), include_field_ids=False)
         pq.write_table(rows.cast(_narrowed(wanted, rows.schema)), merged, compression="zstd")
@@ -136,12 +147,29 @@ class IcebergTable:
         }
         self._catalog.create_namespace_if_not_exists(NAMESPACE)
         location = self.location.as_uri()
-        with self._catalog.create_table_transaction(self._name, schema, location=location) as creation:
+        with self._catalog.create_table_transaction(
+            self._name, schema, location=location, properties=dict(PROPERTIES)
+        ) as creation:
             partitioning = self._partitioning
             if partitioning is not None:
                 with creation.update_spec() as spec:
                     spec.add_field(partitioning.column, transforms[partitioning.unit], partitioning.field)
         return self._catalog.load_table(self._name)
+
+
+def _expire(table: Table) -> None:
+    """Forgets snapshots that are neither young nor among the newest. The files with their rows stay."""
+    kept, age_ms = (int(table.properties.get(name, PROPERTIES[name])) for name in (SNAPSHOTS_KEPT, SNAPSHOT_AGE))
+    named = {each.snapshot_id for each in table.metadata.refs.values()}
+    by_age = sorted(table.snapshots(), key=lambda each: each.timestamp_ms)
+    before_ms = time.time() * 1000 - age_ms
+    old = [each for each in by_age[:-kept] if each.timestamp_ms < before_ms and each.snapshot_id not in named]
+    if not old:
+        return
+    table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in old]).commit()
+    for each in old:
+        with suppress(OSError):
+            table.io.delete(each.manifest_list)  # The one file that no other snapshot shares.
 
 
 def _property(app: str) -> str:
@@ -172,10 +200,6 @@ def _is_same(known: pa.DataType, wanted: pa.DataType) -> bool:
         return "nested" if types.is_nested(each) else str(each)
 
     return kind(known) == kind(wanted)
-
-
-def _local(path: str) -> str:
-    return path.removeprefix("file://")
 
 
 def _narrowed(wanted: pa.Schema, there: pa.Schema) -> pa.Schema:

@@ -24,6 +24,11 @@ FORMATS = ("iceberg", "delta", "parquet")
 BATCHES_TO_COMPACT = 16
 """After so many batches small files are looked for."""
 
+_STREAMED = "_spark_metadata"
+"""What a stream of Spark's notes its files in."""
+_HIDDEN = "_unfinished"
+"""Readers of Parquet pass over names that begin so."""
+
 
 class Table(Protocol):
     """A table whose commits know the number of the last batch."""
@@ -37,9 +42,9 @@ class Table(Protocol):
 
     def commit(self, staged: Sequence[StagedFile], schema: pa.Schema, app: str, batch: int) -> None: ...
 
-    def holds(self, path: str) -> bool: ...
-
-    def files(self) -> list[str]: ...
+    def files(self) -> list[str]:
+        """What it is made of now; nothing before there is a table."""
+        ...
 
     def compact(self) -> int: ...
 
@@ -66,24 +71,48 @@ class TableSink:
 
     def write(self, frame: DataFrame, run: Run) -> None:
         if self.format == "parquet":
-            writer = self._with_partition(frame).write.mode("append")
-            if self.partitioning is not None:
-                writer = writer.partitionBy(self.partitioning.field)
-            writer.parquet(str(self.location))
+            self._write_parquet(frame, run)
             return
-        Filler(self._table(), self, run.sink_id).add(frame, run.number)
+        filler = Filler(self._table(), self, run.sink_id)
+        filler.forget_unfinished()
+        filler.add(frame, run.number)
+
+    def _write_parquet(self, frame: DataFrame, run: Run) -> None:
+        """Plain files have no commit. So those of a run have its number in their names, and a run that broke off, in
+        whichever step, begins by removing what it has left; until all are written they lie where no reader looks."""
+        if (self.location / _STREAMED).exists():
+            raise PipelineError(
+                f"The table {self.location} is filled by a stream, and who reads it sees the stream's rows alone: "
+                "choose another table."
+            )
+        forget_unfinished(self.location, run.sink_id, run.number - 1, known=tuple)
+        hidden = self.location / _HIDDEN
+        staged = stage(frame, hidden, run.sink_id, run.number, self.partitioning, into_partitions=True)
+        reached("table-staged")
+        for each in staged:
+            place = self.location / Path(each.path).relative_to(hidden)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Path(each.path).rename(place)
+        reached("table-committed")
 
     def _check_checkpoint(self, run: Run) -> None:
         """Batches are known by their numbers, which the checkpoint counts. Those of another one would be taken for
-        batches that the table has, and left out."""
+        batches that the table has, and left out; and a table that lacks some of this one's would never get them."""
         if self.format == "parquet":
-            filled = _greatest_number(self.location / "_spark_metadata")
+            filled = _greatest_number(self.location / _STREAMED)
         else:
             filled = self._table().last_batch(run.name)
         if filled > _greatest_number(run.checkpoint / "offsets"):
             raise PipelineError(
                 f"The table {self.location} was filled from another checkpoint than {run.checkpoint}: it has batch "
                 f"{filled} of {run.name} already. Bring that checkpoint back, or fill another table."
+            )
+        done = _greatest_number(run.checkpoint / "commits")
+        if filled < done:
+            raise PipelineError(
+                f"{run.name} has come to batch {done}, and the table {self.location} lacks what it has read so far: "
+                "those rows went to another table, or this one was removed. Go on with that table, or fill this one "
+                "from the beginning under another name."
             )
 
     def _table(self) -> Table:
@@ -107,12 +136,20 @@ class Filler:
     table: Table
     sink: TableSink
     app: str
+    _is_first: bool = True
 
     def add(self, frame: DataFrame, batch: int) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        if batch <= self.table.last_batch(self.app):
-            return
+        there = self.table.last_batch(self.app)
+        is_first, self._is_first = self._is_first, False
+        if is_first and batch == there:
+            return  # The run before broke off between the table's commit and Spark's.
+        if batch <= there:
+            raise PipelineError(
+                f"Another pipeline of the name {self.app} fills the table {self.sink.location} too: that one has added "
+                f"batch {there}, and this one comes with batch {batch}. Stop one of them, and give it its own name."
+            )
         partitioning = self.sink.partitioning
         if partitioning is not None and partitioning.column not in frame.columns:
             raise PipelineError(
@@ -136,7 +173,7 @@ class Filler:
 
     def forget_unfinished(self) -> None:
         last = self.table.last_batch(self.app)
-        forget_unfinished(self.table.directory, self.app, last, known=self.table.holds)
+        forget_unfinished(self.table.directory, self.app, last, known=self.table.files)
 
 
 def read_table(spark: SparkSession, location: str | Path, format: str) -> DataFrame:
@@ -146,7 +183,7 @@ def read_table(spark: SparkSession, location: str | Path, format: str) -> DataFr
         return spark.read.parquet(str(location))
     files = sink._table().files()
     if not files:
-        raise PipelineError(f"The table at {location} has no rows yet.")
+        raise PipelineError(f"There is no table at {location}, or it has no rows yet: run its pipeline first.")
     base = str(sink.location.absolute())
     return spark.read.option("basePath", base).option("mergeSchema", "true").parquet(*files)
 
