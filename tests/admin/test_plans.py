@@ -128,6 +128,8 @@ def test_partitions_in_trouble_are_found() -> None:
         ("error", "orders-0"),
         ("error", "orders-1, orders-2, orders-3, orders-4, orders-5 and 2 more"),
     ]
+    offline = health.judge(facts(partitions=troubled), health.Limits())[0]
+    assert "`ottla cluster elect orders:0 --unclean`" in offline.advice  # Without a name it would be refused.
 
 
 def test_a_controller_that_lags_is_found_and_one_that_is_a_record_behind_for_a_moment_is_not() -> None:

@@ -42,7 +42,7 @@ def test_names_are_offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
             '[profiles.nowhere]\n"bootstrap.servers" = "127.0.0.1:1"\n'
         )
         assert run_ottla(["topic", "create", "orders", "order-lines", "payments"])[0] == 0
-        assert run_ottla(["group", "seek", "billing", "--to", "end", "orders"])[0] == 0
+        assert run_ottla(["group", "seek", "billing", "--new", "--to", "end", "orders"])[0] == 0
         assert offered(monkeypatch, "topic", "describe", "ord") == {"orders", "order-lines"}
         assert offered(monkeypatch, "consume", "pay") == {"payments"}
         assert offered(monkeypatch, "group", "describe", "") == {"billing"}

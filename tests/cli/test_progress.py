@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
 
-from ottla.admin import reassignment
+from ottla.admin import offsets, reassignment
+from ottla.admin.offsets import Bounds
 from ottla.admin.reassignment import MoveProgress, OngoingMove
 from ottla.cli import output
-from ottla.cli.commands import cluster, produce
+from ottla.cli.commands import cluster, consume, produce
 from ottla.cli.output import Output
 from ottla.cli.session import open_session
-from ottla.client.blocking import BlockingClient
+from ottla.client.blocking import BlockingClient, PartitionInfo, TopicInfo
+from ottla.model import TopicPartition, Uuid
 
 
 class Terminal(io.StringIO):
@@ -72,6 +75,24 @@ def test_who_waits_is_told_for_what_and_who_does_not_is_told_nothing(
         with Output(as_json=False).waiting("the controller is waited for"):
             assert told.wait(60)
     assert terminal.getvalue() == "the controller is waited for\n"
+
+
+def test_who_reads_where_a_leader_is_dead_is_told(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = TopicPartition("orders", 0)
+
+    def slow(client: BlockingClient, partitions: list[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        deadline_s = time.monotonic() + 60
+        while not terminal.getvalue() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        return {each: Bounds(start=0, end=5) for each in partitions}
+
+    monkeypatch.setattr(output, "_MOMENT_S", 0.01)
+    monkeypatch.setattr(offsets, "bounds_of", slow)
+    known = TopicInfo("orders", Uuid(bytes(16)), {0: PartitionInfo(1, 0)})
+    monkeypatch.setattr(BlockingClient, "topic", lambda client, name: known)
+    with redirect_stderr(terminal):
+        assert consume._starts(open_session(), ["orders"], None, "end") == {place: 5}
+    assert terminal.getvalue() == "Not every leader answers; they are waited for, a minute at most …\n"
 
 
 def test_replicas_that_move_have_a_bar_that_does_not_go_back(

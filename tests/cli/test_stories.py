@@ -6,11 +6,18 @@ import json
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
 
+import ottla.testing
+from ottla.admin.groups import committed_offsets
+from ottla.cli.commands import consume
+from ottla.client.blocking import BlockingClient
+from ottla.client.settings import ClientSettings
 from tests.cli.sessions import run_ottla
 from tests.hanging import UNVERIFIED, hang
 from tests.node_process import running_node
@@ -27,7 +34,7 @@ def test_a_snapshot_is_forked(tmp_path: Path) -> None:
     with running_node(tmp_path / "node", "--registry", "off") as node:
         at = ("-b", node.bootstrap)
         assert run_ottla(["produce", "orders", "-X", "linger.ms=60000", *at], b"a\nb\nc\n")[0] == 0
-        assert run_ottla(["group", "seek", "billing", "--to", "2", "orders", *at])[0] == 0
+        assert run_ottla(["group", "seek", "billing", "--new", "--to", "2", "orders", *at])[0] == 0
         assert run_ottla(["snapshot", "save", file, "orders", *at])[0] == 0
     fork = subprocess.Popen(
         [sys.executable, "-m", "ottla.cli", "snapshot", "fork", file], stdout=subprocess.PIPE, text=True
@@ -58,6 +65,48 @@ def test_a_bootstrap_server_that_does_not_resolve_is_passed_over(tmp_path: Path)
     assert status == 1
     assert said.startswith(f"ottla: The cluster at {nobody} does not answer ({nobody}")
     assert "resolve" in said
+
+
+def test_large_records_and_raw_keys(tmp_path: Path) -> None:
+    large = tmp_path / "large.bin"
+    large.write_bytes(bytes(3_000_000))
+    with ottla.testing.node() as node:
+        at = ("-b", node.bootstrap)
+        status, _, said = run_ottla(["produce", "orders", "--whole", str(large), *at])
+        assert (status, said) == (
+            1,
+            "ottla: A record of 3000000 bytes is more than a producer sends unless told so: raise -X "
+            "message.max.bytes, and max.message.bytes of the topic.\n",
+        )
+        assert run_ottla(["produce", "orders", "-k", "\udcff", "-H", "h=\udcfe", *at], b"raw\n")[0] == 0
+        assert [(record.key, record.headers) for record in node.records("orders")] == [(b"\xff", (("h", b"\xfe"),))]
+        node.create_topic("films", config={"max.message.bytes": 4_000_000})
+        assert run_ottla(["produce", "films", "--whole", str(large), "-X", "message.max.bytes=4000000", *at])[0] == 0
+        assert [len(record.value or b"") for record in node.records("films")] == [3_000_000]
+        status, _, said = run_ottla(["bench", "-n", "1", "--size", "3000000", *at])
+        assert (status, said.startswith("ottla: Records of 3000000 bytes are not taken: ")) == (1, True)
+        assert said.endswith(" See --size.\n")
+
+
+def test_a_group_that_reads_on_is_seen_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has printed is committed while it waits for more."""
+    monkeypatch.setattr(consume, "_KEEP_S", 0.0)
+    with ottla.testing.node() as node, ThreadPoolExecutor(1) as pool:
+        for value in ("a", "b", "c"):
+            node.produce("orders", value)
+        reading = ("consume", "orders", "-G", "billing", "-o", "beginning", "-c", "4", "-b", node.bootstrap)
+        ended = pool.submit(run_ottla, [*reading])
+        try:
+            with BlockingClient(ClientSettings.parse({"bootstrap.servers": node.bootstrap})) as client:
+                deadline_s = time.monotonic() + 60
+                committed: list[int] = []
+                while committed != [3] and time.monotonic() < deadline_s:
+                    committed = [each.offset for each in committed_offsets(client, "billing").values()]
+                assert committed == [3]
+                assert not ended.done()
+        finally:
+            node.produce("orders", "d")
+        assert ended.result(60) == (0, b"a\nb\nc\nd\n", "")
 
 
 @pytest.mark.slow
@@ -172,7 +221,7 @@ def test_what_transactions_left_is_not_restored_and_positions_go_with_their_reco
             else:
                 producer.abort_transaction(60)
         # Records at 0, 2 (aborted) and 4, markers between; the group has read the first.
-        assert run_ottla(["group", "seek", "billing", "--to", "2", "orders", *at])[0] == 0
+        assert run_ottla(["group", "seek", "billing", "--new", "--to", "2", "orders", *at])[0] == 0
         assert run_ottla(["snapshot", "save", file, *at])[0] == 0
         status, out, said = run_ottla(["snapshot", "restore", file, "--rename", "orders=again", *at])
         assert (status, out.decode()) == (

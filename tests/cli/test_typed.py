@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.admin import users
 from ottla.cli import profiles
 from ottla.cli.formats import Record, json_bytes, parse_format, record_json, unescape
 from ottla.cli.output import cell, size, table
@@ -137,6 +138,10 @@ def test_separators_are_bytes() -> None:
         ("2023-11-14", 1_699_920_000_000),
         ("-10m", 400_000),
         ("now", 1_000_000),
+        # Before 1970 there is nothing, and -1 would mean the end to a broker.
+        ("1969-12-31T23:59:59.999Z", 0),
+        ("-9999w", 0),
+        ("99999999999999999999", (1 << 63) - 1),
     ],
 )
 def test_a_moment_is_read(text: str, moment: int) -> None:
@@ -152,16 +157,73 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 def test_times_and_sizes_are_shown() -> None:
     assert show_moment(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert (show_moment(-1), show_moment(None)) == ("-", "-")
+    # In microseconds, as some write it: no calendar has that year.
+    assert show_moment(1_700_000_000_000_000) == "1700000000000000 ms"
+    assert show_moment((1 << 63) - 1) == f"{(1 << 63) - 1} ms"
+
     assert parse_duration("2h") == 7_200_000
     assert [size(each) for each in (None, 0, 1023, 1536, 1 << 31, 1 << 50)] == [
         *("-", "0 B", "1023 B", "1.5 KiB", "2.0 GiB", "1024.0 TiB"),
     ]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"value": "x", "timestamp": 1e999}',
+        b'{"value": "x", "timestamp": 9223372036854775808}',
+        b'{"value": "x", "headers": [{"name": "\\ud800"}]}',
+        b'{"value": "x", "key": "\\ud800"}',
+        b"[" * 100_000,
+    ],
+    ids=["infinite", "too-late", "half-a-name", "half-a-key", "deep"],
+)
+def test_what_is_no_record_is_refused_in_a_sentence(
+    line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "none.toml"))
+    status, _, said = run_ottla(["produce", "orders", "--from-json", "-b", "127.0.0.1:1"], line + b"\n")
+    assert status == 1
+    assert said.endswith("is no record as `ottla consume --json` writes it.\n")
+
+
+def test_a_name_that_is_no_text_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a shell passes on that is no UTF-8 comes as half characters."""
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "none.toml"))
+    status, _, said = run_ottla(["produce", "orders\udcff", "-b", "127.0.0.1:1"], b"x\n")
+    assert (status, said) == (1, "ottla: orders\\udcff is no text in UTF-8, as it has to be here.\n")
+    status, _, said = run_ottla(["produce", "orders", "-H", "a\udcff=1", "-b", "127.0.0.1:1"], b"x\n")
+    assert status == 2
+    assert unescape("\udcff\\t") == b"\xff\t"
+    assert parse_format("\udcff%o")(RECORD) == b"\xff42"
+
+
+@pytest.mark.parametrize("damage", ["spoilt", "locked"])
+def test_a_snapshot_that_cannot_be_unpacked_is_refused_in_a_sentence(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "saved.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("manifest.json", '{"format": 1, "topics": [], "groups": []}' + " " * 1_000)
+    data = bytearray(path.read_bytes())
+    if damage == "spoilt":
+        data[43:53] = b"\xff" * 10  # The first bytes behind the name.
+    else:
+        for flags in (6, data.index(b"PK\x01\x02") + 8):
+            data[flags] |= 1
+    path.write_bytes(data)
+    status, _, said = run_ottla(["snapshot", "show", str(path)])
+    assert (status, said.startswith(f"ottla: {path} is no snapshot: ")) == (1, True)
+
+
 def test_a_table_aligns_and_names_cannot_speak_to_the_terminal() -> None:
     text = table(["NAME", "N", "OK"], [["a\x1b[2J\nb", 5, True], ["longer", 12, None]])
     assert text.splitlines() == ["NAME            N  OK", "a\\x1b[2J\\x0ab   5  yes", "longer         12  -"]
     assert cell([1, 2]) == "1,2"
+
+
+def test_nor_can_the_names_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.setattr(users, "list_users", lambda client: [users.User(name="a\x1b[2J", credentials=())])
+    assert run_ottla(["user", "list"]) == (0, b"a\\x1b[2J: \n", "")
 
 
 def test_profiles_are_kept_for_their_owner_alone(tmp_path: Path) -> None:

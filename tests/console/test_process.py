@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, expect
 
 import ottla.testing
 from ottla.cli import gateway, up
+from ottla.cli.profiles import Profiles, save
 from tests.console.conftest import LIMIT_MS, Stage, Visitor, console_url
 from tests.node_process import running_node, start_node
 
@@ -145,7 +146,8 @@ def test_users_log_in_and_then_live_pages_work(browser: Browser, stage: Stage, t
             expect(page.get_by_text("Appended to partition")).to_be_visible()
 
 
-def test_a_cluster_behind_a_lock_is_shown_to_who_has_the_key() -> None:
+def test_a_cluster_behind_a_lock_is_shown_to_who_has_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "config.toml"))
     with ottla.testing.node(security="SASL_SSL", users={"ann": "secret"}) as node:
         node.create_topic("locked-orders")
         for password, shown in (("secret", "locked-orders"), ("guessed", "The cluster cannot be asked.")):
@@ -156,6 +158,9 @@ def test_a_cluster_behind_a_lock_is_shown_to_who_has_the_key() -> None:
                 assert status == 200
                 assert shown in page
                 assert password not in page
+        save(tmp_path / "config.toml", Profiles(None, {"shop": node.client_config("ann")}))
+        with console("--profile", "shop", bootstrap=node.bootstrap) as url:
+            assert "locked-orders" in get(url, "/topics")[1]
 
 
 def test_a_node_dies_while_the_picture_is_open_and_the_picture_shows_it(browser: Browser, tmp_path: Path) -> None:

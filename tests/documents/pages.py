@@ -38,11 +38,6 @@ _OTTLA = """\
 # `ottla` of this tree, on ports that are free.
 case "$1" in
 up) shift; exec "{python}" -m ottla.cli up --port 0 "$@" ;;
-sql) exec "{python}" -m ottla.cli "$@" --bootstrap "$BOOTSTRAP" ;;
-pipeline)
-  case "$2" in
-  table | redrive) exec "{python}" -m ottla.cli "$@" --bootstrap "$BOOTSTRAP" ;;
-  esac ;;
 esac
 exec "{python}" -m ottla.cli "$@"
 """
@@ -183,7 +178,6 @@ class Terminal:
         }
         if "9092" in self.ports:
             bootstrap = self._real(f"{ADDRESS}:9092")
-            environment["BOOTSTRAP"] = bootstrap
             config.write_text(f'current = "page"\n[profiles.page]\n"bootstrap.servers" = "{bootstrap}"\n')
         return environment
 
@@ -206,8 +200,8 @@ def terminal(directory: Path) -> Iterator[Terminal]:
 
 
 def check_requirement(command: str) -> None:
-    """That `pip install ".[web]"` asks for something that there is."""
-    found = re.fullmatch(r"""pip install ['"]?(?:ottla|\.)(?:\[(\w+(?:,\w+)*)\])?['"]?""", command)
+    """That `pip install -e ".[web]"` asks for something that there is."""
+    found = re.fullmatch(r"""pip install (?:-e )?['"]?(?:ottla|\.)(?:\[(\w+(?:,\w+)*)\])?['"]?""", command)
     assert found is not None, f"nobody knows what {command!r} installs"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set((found[1] or "web").split(",")) <= set(extras)

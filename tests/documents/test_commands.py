@@ -65,6 +65,38 @@ def test_what_is_shown_can_be_typed(document: str) -> None:
             raise AssertionError(f"ottla {shlex.join(words)}: {getattr(error, 'message', error)}") from error
 
 
+def mentioned(text: str) -> Iterator[list[str]]:
+    """What stands within a sentence, whole or not: `ottla topic create NAME`, `ottla user`."""
+    for found in re.findall(r"`ottla ([a-z][^`\n]*)`", text):
+        yield re.sub(r"\{[^}]*\}", "X", found).split()
+
+
+def check_mention(words: list[str]) -> None:
+    """There is such a command, and it has such options; what it needs besides may be left out."""
+    command: Any = typer.main.get_command(app)
+    context = typer.Context(command, info_name="ottla")
+    left = list(words)
+    while left and hasattr(command, "list_commands"):
+        if "|" in left[0] or "…" in left[0]:
+            return
+        command = command.get_command(context, left.pop(0))
+        assert command is not None, f"there is no command {shlex.join(words)}"
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"-h", "--help"}
+    unknown = [word for word in left if word.startswith("-") and word not in known]
+    assert not unknown, f"ottla {shlex.join(words)}: there is no {unknown[0]}"
+
+
+def test_what_is_mentioned_is_there() -> None:
+    """In documents, and in what the program itself says."""
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / document for document in DOCUMENTS), ROOT / "ARCHITECTURE.md"]
+    total = 0
+    for source in sources:
+        for words in mentioned(source.read_text()):
+            check_mention(words)
+            total += 1
+    assert total > 100
+
+
 def test_commands_are_found_and_wrong_ones_refused() -> None:
     page = "```\n$ echo x | ottla produce orders -K : \\\n    a.txt   # and so on\n```\n    ottla up\n\nottla nothing\n"
     assert list(shown(page)) == [["produce", "orders", "-K", ":", "a.txt"], ["up"]]
@@ -72,5 +104,9 @@ def test_commands_are_found_and_wrong_ones_refused() -> None:
         check(["topic", "create", "orders", "--nonsense"])
     with pytest.raises(AssertionError, match="topic make"):
         check(["topic", "make", "orders"])
+    with pytest.raises(AssertionError, match="no --nonsense"):
+        check_mention(next(mentioned("End it with `ottla txn abort {each} --nonsense`.")))
+    with pytest.raises(AssertionError, match="no command txn stop"):
+        check_mention(next(mentioned("See `ottla txn stop`.")))
     total = sum(len(list(shown((ROOT / document).read_text()))) for document in DOCUMENTS)
     assert total > 100

@@ -139,7 +139,7 @@ def test_a_snapshot_goes_from_one_kafka_to_the_other(
     assert run_ottla(["topic", "create", topic, "-p", "1", "-r", "1", "-c", "retention.ms=-1", *here])[0] == 0
     assert run_ottla(["produce", topic, "-K", ":", "-z", "lz4", *here], b"a:1\nb:2\nc:3\nd:4\n")[0] == 0
     assert run_ottla(["topic", "trim", topic, "--before", "1", "--yes", *here])[0] == 0
-    assert run_ottla(["group", "seek", f"group-{topic}", "--to", "3", topic, *here])[0] == 0
+    assert run_ottla(["group", "seek", f"group-{topic}", "--to", "3", topic, "--new", *here])[0] == 0
     assert run_ottla(["snapshot", "save", file, topic, *here])[0] == 0
     status, _, said = run_ottla(["snapshot", "restore", file, "-r", "1", *there])
     assert status == 0, said

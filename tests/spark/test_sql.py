@@ -97,15 +97,17 @@ def ask(
         from_beginning: bool = False,
         output: Path | None = None,
         limit: int | None = None,
+        as_json: bool = False,
     ) -> str:
         command.run_sql(
             query,
-            bootstrap=served.node.bootstrap,
+            properties={"bootstrap.servers": served.node.bootstrap},
             registry=served.url,
             follow=follow,
             from_beginning=from_beginning,
             output=output,
             limit=limit,
+            as_json=as_json,
         )
         return capsys.readouterr().out
 
@@ -151,6 +153,29 @@ def test_an_answer_in_a_file(ask: Ask, tmp_path: Path) -> None:
     ask(query, output=tmp_path / "a.parquet")
     assert pq.ParquetFile(tmp_path / "a.parquet").read()["id"].to_pylist() == list(range(0, 120, 2))
     assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "a.json", "a.parquet"}, "nothing else is left"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_answer_for_programs(ask: Ask, tmp_path: Path) -> None:
+    def told(query: str, **options: object) -> list[dict[str, object]]:
+        return [json.loads(line) for line in ask(query, as_json=True, **options).splitlines()]
+
+    assert told("select id, city from orders order by id", limit=2) == [
+        {"id": 0, "city": "Graz"},
+        {"id": 1, "city": None},
+    ]
+    assert len(told("select id from orders")) == 120, "a program gets all"
+    query = "select struct(key, array(partition)) as place, timestamp, binary(value) as raw from `notes.eu` limit 1"
+    (note,) = told(query)
+    assert note["place"] == {"key": "a", "col2": [0]}
+    assert str(note["timestamp"]).startswith("1970-01-01 00:00:01.5")
+    assert str(note["raw"]).startswith("0x7B22")
+    assert told("select double('NaN') as x, decimal(1.50) as d") == [{"x": "nan", "d": "2"}]
+    file = tmp_path / "a.csv"
+    assert told("select id from orders", output=file) == [{"file": str(file), "rows": 120}]
+    followed = told("select id from orders where id >= 100", follow=True, from_beginning=True, limit=20)
+    assert sorted(int(str(row["id"])) for row in followed) == list(range(100, 120))
 
 
 @pytest.mark.spark

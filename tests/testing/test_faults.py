@@ -58,6 +58,21 @@ def test_the_next_requests_fail_and_then_none(node: Node) -> None:
     assert values(node) == [b"one", b"two"]
 
 
+def test_an_error_that_kafka_does_not_have_is_refused(node: Node) -> None:
+    for error in ("NO_SUCH_ERROR", 12_345):
+        with pytest.raises(ValueError, match=f"Kafka has no error {error}"):
+            node.faults.fail("Produce", error=error)
+    assert node.faults.fail("Produce", error=6).seen == 0
+
+
+def test_an_order_that_fails_in_the_node_is_answered(node: Node) -> None:
+    """Or whoever gave it would wait for a minute, and be told that the node has ended."""
+    with pytest.raises(ValueError, match="The node could not do it"):
+        node._order("fault", api="Produce", nonsense=1, error=None)
+    assert "an order could not be carried out" in node.log
+    assert send(producer_of(node), "one") == [None]
+
+
 def test_an_error_that_does_not_pass_reaches_the_caller(node: Node) -> None:
     node.faults.fail("Produce", error="TOPIC_AUTHORIZATION_FAILED")
     (error,) = send(producer_of(node), "one")

@@ -77,6 +77,34 @@ def test_who_names_a_topic_that_is_not_there_is_told_at_once() -> None:
         assert node.topics() == {}
 
 
+def test_who_names_a_partition_that_is_not_there_is_told_at_once() -> None:
+    with ottla.testing.node() as node:
+        node.create_topic("orders", partitions=2)
+        begun = time.monotonic()
+        for attempt in (
+            lambda: node.produce("orders", "three apples", partition=2),
+            lambda: node.records("orders", 2),
+            lambda: node.leader_of("orders", 2),
+        ):
+            with pytest.raises(KafkaError, match="no partition 2 in orders") as refused:
+                attempt()
+            assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert time.monotonic() - begun < 60  # As long as one of them would have waited.
+
+
+def test_what_is_no_text_and_no_bytes_is_refused_in_a_sentence() -> None:
+    with ottla.testing.node() as node:
+        with pytest.raises(TypeError, match=r"The value is of type dict: give text or bytes, as json.dumps makes them"):
+            node.produce("orders", {"apples": 3})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="The key is of type int"):
+            node.produce("orders", "three apples", key=7)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="The header n is of type int"):
+            node.produce("orders", "three apples", headers={"n": 3})  # type: ignore[arg-type]
+        assert node.topics() == {}
+        assert node.produce("orders", "three apples", headers={"n": "3", "none": None}).offset == 0
+        assert node.records("orders")[0].headers == (("n", b"3"), ("none", None))
+
+
 def test_what_is_committed_is_there_when_its_markers_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
     really = transactions.list_transactions
     with ottla.testing.node() as node:

@@ -174,7 +174,8 @@ def _partitions(facts: Facts, limits: Limits) -> Iterator[Finding]:
             severity=ERROR,
             subject=_some(offline),
             problem="No replica leads: nothing can be written or read.",
-            advice="Start the brokers of its replicas; as the last resort, `ottla cluster elect --unclean`.",
+            advice="Start the brokers of its replicas; as the last resort, `ottla cluster elect "
+            f"{offline[0].topic}:{offline[0].partition} --unclean`: what that replica lacks is lost.",
         )
     behind = [each for each in facts.partitions if each.is_under_replicated and not each.is_offline]
     if behind:

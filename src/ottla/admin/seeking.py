@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ottla.admin.groups import commit_offsets, committed_offsets, describe_group, position_at
+from ottla.admin.groups import Group, commit_offsets, committed_offsets, describe_group, position_at
 from ottla.admin.offsets import Bounds, bounds_of, list_offsets
 from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError
@@ -83,6 +83,8 @@ class Move:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeekPlan:
     group_id: str
+    is_new: bool
+    """There is no such group yet: it would come to be."""
     moves: tuple[Move, ...]
 
 
@@ -109,6 +111,7 @@ def plan_seek(
     asked = _asked(client, target, wanted, bounds, source)
     return SeekPlan(
         group_id=group_id,
+        is_new=not committed and _find(client, group_id) is None,
         moves=tuple(
             Move(
                 topic=each.topic,
@@ -126,20 +129,24 @@ def plan_seek(
 
 def apply_seek(client: BlockingClient, plan: SeekPlan) -> None:
     """Commits the plan. Raises `KafkaError` if the group has members: they would not notice, and commit over it."""
+    group = _find(client, plan.group_id)
+    if group is not None and group.members:
+        message = (
+            f"The group {plan.group_id} is {group.state} and has members: stop them first, since "
+            "only a group without members can be moved."
+        )
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, message)
+    positions = {TopicPartition(each.topic, each.partition): position_at(each.after) for each in plan.moves}
+    commit_offsets(client, plan.group_id, positions)
+
+
+def _find(client: BlockingClient, group_id: str) -> Group | None:
     try:
-        group = describe_group(client, plan.group_id)
+        return describe_group(client, group_id)
     except KafkaError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-    else:
-        if group.members:
-            message = (
-                f"The group {plan.group_id} is {group.state} and has members: stop them first, since "
-                "only a group without members can be moved."
-            )
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, message)
-    positions = {TopicPartition(each.topic, each.partition): position_at(each.after) for each in plan.moves}
-    commit_offsets(client, plan.group_id, positions)
+    return None
 
 
 def _asked(

@@ -30,6 +30,10 @@ def main() -> None:
     except KafkaError as error:
         print(f"ottla: {error.message or error.code.name}", file=sys.stderr)
         sys.exit(1)
+    except UnicodeEncodeError as error:
+        shown = error.object.encode(errors="backslashreplace").decode()
+        print(f"ottla: {shown[:200]} is no text in UTF-8, as it has to be here.", file=sys.stderr)
+        sys.exit(1)
     except OSError as error:
         # The machine refused something that the node cannot do without: its own words say it best.
         what = f"{error.filename} cannot be used: " if error.filename is not None else ""

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
+from ottla.cli.cluster_options import Bootstrap, Profile, Properties
 from ottla.cli.commands import CommandsOnUse
+from ottla.cli.spark_commands import pipeline, sql
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -127,27 +129,27 @@ def registry(
 
 @app.command()
 def console(
-    bootstrap: Annotated[str, typer.Option("--bootstrap", "-b", help="Any Kafka's cluster, as host:port,…")],
+    bootstrap: Bootstrap = None,
     port: Annotated[int, typer.Option(help="Where to serve the console; 0 picks a free port.")] = 8080,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("-X", metavar="KEY=VALUE", help="A property of Kafka's clients, as security.protocol=SSL."),
-    ] = None,
+    profile: Profile = None,
+    properties: Properties = None,
     config: Annotated[Path | None, typer.Option(help="A file with properties of Kafka's clients.")] = None,
-    registry: Annotated[str | None, typer.Option(metavar="URL", help="The schema registry, to decode records.")] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The schema registry, if the profile's schema.registry.url does not say."),
+    ] = None,
     users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
     log_level: LogLevel = "warning",
 ) -> None:
     """Look at any Kafka cluster in the browser."""
     from ottla.cli.console import run_console
+    from ottla.cli.session import open_session
 
     run_console(
-        bootstrap=bootstrap,
+        cluster=open_session(bootstrap=bootstrap, profile=profile, command_config=config, properties=properties),
         host=host,
         port=port,
-        properties=properties or [],
-        config=config,
         registry=registry,
         users=users,
         log_level=log_level,
@@ -240,168 +242,5 @@ def sim(
     )
 
 
-pipeline = typer.Typer(no_args_is_help=True, help="Run pipelines on Spark, look at them, and stop them.")
+app.command()(sql)
 app.add_typer(pipeline, name="pipeline")
-
-Root = Annotated[Path, typer.Option("--home", help="Where pipelines keep their checkpoints and their status.")]
-Bootstrap = Annotated[str, typer.Option("--bootstrap", "-b", help="A node of the cluster, HOST:PORT.")]
-Once = Annotated[bool, typer.Option("--once", help="Stop when all that is there now has been read.")]
-Interval = Annotated[float, typer.Option(help="The least time from batch to batch, in seconds.")]
-Name = Annotated[str | None, typer.Option(help="What the pipeline is called; by this it is known again.")]
-
-HOME = Path("ottla-pipelines")
-ADDRESS = "127.0.0.1:9092"
-
-
-@pipeline.command("run")
-def pipeline_run(
-    file: Annotated[Path, typer.Argument(help="A Python file with pipeline(spark) and a sink.")],
-    home: Root = HOME,
-    once: Once = False,
-    interval: Interval = 0.0,
-) -> None:
-    """Run the pipeline of a file, from where it stopped the last time."""
-    from ottla.cli.pipeline import run_file
-
-    run_file(file, root=home, once=once, interval_s=interval)
-
-
-@pipeline.command("table")
-def pipeline_table(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    location: Annotated[Path, typer.Argument(help="The directory of the table.")],
-    format_: Annotated[str, typer.Option("--format", help="iceberg, delta or parquet.")] = "iceberg",
-    by: Annotated[str, typer.Option(help="Partitions: hour, day, month or none.")] = "day",
-    back: Annotated[bool, typer.Option("--back", help="The other way: the table's rows into the topic, once.")] = False,
-    bootstrap: Bootstrap = ADDRESS,
-    name: Name = None,
-    home: Root = HOME,
-    once: Once = False,
-    interval: Interval = 0.0,
-) -> None:
-    """Keep a table of a topic's records: each exactly once, partitioned by time, small files made large."""
-    from ottla.cli.pipeline import run_table
-
-    run_table(
-        topic=topic,
-        location=location,
-        format=format_,
-        by=by,
-        back=back,
-        bootstrap=bootstrap,
-        name=name,
-        root=home,
-        once=once,
-        interval_s=interval,
-    )
-
-
-@pipeline.command("mirror")
-def pipeline_mirror(
-    source: Annotated[str, typer.Option("--from", metavar="HOST:PORT", help="A node of the cluster to mirror.")],
-    target: Annotated[str, typer.Option("--to", metavar="HOST:PORT", help="A node of the cluster to fill.")],
-    topics: Annotated[
-        str, typer.Option(metavar="PATTERN", help="The topics, as a regular expression; those with _ must be named.")
-    ] = "[^_].*",
-    groups: Annotated[
-        str, typer.Option(metavar="PATTERN", help="The consumer groups whose offsets are translated.")
-    ] = ".*",
-    from_config: Annotated[
-        Path | None, typer.Option(help="A client's properties file: how to log in to the first cluster.")
-    ] = None,
-    to_config: Annotated[Path | None, typer.Option(help="The same for the second cluster.")] = None,
-    skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on where topics or records were deleted before they were mirrored.")
-    ] = False,
-    name: Name = None,
-    home: Root = HOME,
-    once: Once = False,
-    interval: Interval = 0.0,
-) -> None:
-    """Keep topics of one cluster in another, exactly once, and tell consumer groups where they stand there."""
-    from ottla.cli.pipeline import run_mirror
-
-    run_mirror(
-        source=source,
-        target=target,
-        topics=topics,
-        groups=groups,
-        from_config=from_config,
-        to_config=to_config,
-        skip_lost=skip_lost,
-        name=name,
-        root=home,
-        once=once,
-        interval_s=interval,
-    )
-
-
-@pipeline.command("redrive")
-def pipeline_redrive(
-    topic: Annotated[str, typer.Argument(metavar="DEAD_LETTER_TOPIC", help="The topic with the dead letters.")],
-    to: Annotated[str | None, typer.Option(metavar="TOPIC", help="Send all of them here.")] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONDITION",
-            help="Only those: SQL on topic, partition, offset, error, schema_id, key, value, headers.",
-        ),
-    ] = None,
-    bootstrap: Bootstrap = ADDRESS,
-    name: Name = None,
-    home: Root = HOME,
-) -> None:
-    """Send dead letters back to the topics that they came from: each once, also if it is run again."""
-    from ottla.cli.pipeline import run_redrive
-
-    run_redrive(topic=topic, to=to, where=where, bootstrap=bootstrap, name=name, root=home)
-
-
-@pipeline.command("status")
-def pipeline_status(
-    name: Annotated[str | None, typer.Argument(help="One pipeline; all, if not given.")] = None,
-    home: Root = HOME,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, one object a line.")] = False,
-) -> None:
-    """Show which pipelines run, how fast, and how far they are behind."""
-    from ottla.cli.pipeline import show_status
-
-    show_status(name, root=home, as_json=as_json)
-
-
-@pipeline.command("stop")
-def pipeline_stop(name: Annotated[str, typer.Argument(help="The pipeline.")], home: Root = HOME) -> None:
-    """Stop a pipeline after the batch at hand; it goes on from there when it is run again."""
-    from ottla.cli.pipeline import stop
-
-    stop(name, root=home)
-
-
-@app.command()
-def sql(
-    query: Annotated[str, typer.Argument(help="Spark's SQL, with topics as tables.")],
-    bootstrap: Bootstrap = ADDRESS,
-    registry: Annotated[
-        str | None, typer.Option(metavar="URL", help="A schema registry: Avro becomes columns.")
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Show rows as they come, until Ctrl-C.")] = False,
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="With --follow: first those that are there already.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write .csv, .json (a row a line) or .parquet instead.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="So many rows at most; shown are 100 by default.")] = None,
-) -> None:
-    """Ask topics in SQL, with Spark: a table on the screen, a file, or rows as they come."""
-    from ottla.cli.sql import run_sql
-
-    run_sql(
-        query,
-        bootstrap=bootstrap,
-        registry=registry,
-        follow=follow,
-        from_beginning=from_beginning,
-        output=output,
-        limit=limit,
-    )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ottla.cli.gateway import CONSOLE, check_installed, is_loopback
 from ottla.cli.registry import read_users
-from ottla.cli.settings import configure_logging, parse_settings, read_properties
+from ottla.cli.session import Session
+from ottla.cli.settings import configure_logging
 from ottla.client.settings import ClientSettings, InvalidClientConfig
 from ottla.console.registry import Registry
 from ottla.console.server import serve_console
@@ -18,23 +19,20 @@ from ottla.runtime.system import listening_socket, run
 
 def run_console(
     *,
-    bootstrap: str,
+    cluster: Session,
     host: str,
     port: int,
-    properties: list[str],
-    config: Path | None,
     registry: str | None,
     users: Path | None,
     log_level: str,
 ) -> None:
     configure_logging(log_level)
     check_installed(CONSOLE)
-    options = {**TIMEOUTS, **(read_properties(config) if config is not None else {}), **parse_settings(properties)}
-    options["bootstrap.servers"] = bootstrap
     try:
-        settings = ClientSettings.parse(options)
+        settings = ClientSettings.parse({**TIMEOUTS, **cluster.properties})
     except InvalidClientConfig as error:
         raise StartupError(str(error)) from None
+    registry = registry or cluster.properties.get("schema.registry.url")
     if registry is not None:
         try:
             Registry(registry)

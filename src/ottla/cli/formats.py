@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,13 +65,13 @@ def parse_format(text: str) -> Callable[[Record], bytes]:
         elif escape is not None:
             parts.append(_constant(_escaped(escape)))
         else:
-            parts.append(_constant(plain.encode()))
+            parts.append(_constant(os.fsencode(plain)))
     return lambda record: b"".join(part(record) for part in parts)
 
 
 def unescape(text: str) -> bytes:
     """A separator as it is typed: `\\t` is a tab."""
-    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|[nrt0\\])", lambda found: _escaped(found[1].decode()), text.encode())
+    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|[nrt0\\])", lambda found: _escaped(found[1].decode()), os.fsencode(text))
 
 
 def record_json(record: Record, key: Any, value: Any) -> dict[str, Any]:

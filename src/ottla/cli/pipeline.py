@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ PATIENCE_S = 60.0
 """How long `stop` waits for the batch at hand."""
 
 
-def run_file(path: Path, *, root: Path, once: bool, interval_s: float) -> None:
+def run_file(path: Path, *, root: Path, once: bool, interval_s: float, as_json: bool = False) -> None:
     """Exits with status 1 and a sentence when the pipeline fails."""
     need_spark()
     from ottla.spark.pipelines.definition import PipelineError, load
@@ -36,7 +37,7 @@ def run_file(path: Path, *, root: Path, once: bool, interval_s: float) -> None:
         pipeline = load(path)
     except PipelineError as error:
         raise StartupError(str(error)) from error
-    run(pipeline, root=root, once=once, interval_s=interval_s)
+    run(pipeline, root=root, once=once, interval_s=interval_s, as_json=as_json)
 
 
 def run_table(
@@ -46,25 +47,37 @@ def run_table(
     format: str,
     by: str,
     back: bool,
-    bootstrap: str,
+    properties: Mapping[str, str],
     name: str | None,
     root: Path,
     once: bool,
     interval_s: float,
+    as_json: bool = False,
 ) -> None:
     need_spark()
     from ottla.spark.pipelines.definition import PipelineError
     from ottla.spark.pipelines.table_pipeline import table_to_topic, topic_to_table
 
-    _check_cluster(bootstrap, topic=None if back else topic)
+    _check_cluster(properties, topic=None if back else topic)
+    bootstrap = properties["bootstrap.servers"]
     try:
         if back:
-            made = table_to_topic(bootstrap=bootstrap, topic=topic, location=location, format=format, name=name)
+            made = table_to_topic(
+                bootstrap=bootstrap, topic=topic, location=location, format=format, name=name, properties=properties
+            )
         else:
-            made = topic_to_table(bootstrap=bootstrap, topic=topic, location=location, format=format, by=by, name=name)
+            made = topic_to_table(
+                bootstrap=bootstrap,
+                topic=topic,
+                location=location,
+                format=format,
+                by=by,
+                name=name,
+                properties=properties,
+            )
     except PipelineError as error:
         raise StartupError(str(error)) from error
-    run(made, root=root, once=once, interval_s=interval_s)
+    run(made, root=root, once=once, interval_s=interval_s, as_json=as_json)
 
 
 def run_mirror(
@@ -80,6 +93,7 @@ def run_mirror(
     root: Path,
     once: bool,
     interval_s: float,
+    as_json: bool = False,
 ) -> None:
     need_spark()
     from ottla.spark.pipelines.definition import PipelineError
@@ -93,27 +107,44 @@ def run_mirror(
         made = mirror(*ends, topics=topics, groups=groups, skip_lost=skip_lost, name=name)
     except PipelineError as error:
         raise StartupError(str(error)) from error
-    run(made, root=root, once=once, interval_s=interval_s)
+    run(made, root=root, once=once, interval_s=interval_s, as_json=as_json)
 
 
-def run_redrive(*, topic: str, to: str | None, where: str | None, bootstrap: str, name: str | None, root: Path) -> None:
+def run_redrive(
+    *,
+    topic: str,
+    to: str | None,
+    where: str | None,
+    properties: Mapping[str, str],
+    name: str | None,
+    root: Path,
+    as_json: bool = False,
+) -> None:
     need_spark()
     from ottla.spark.pipelines.redrive import redrive
 
-    _check_cluster(bootstrap, topic=topic)
-    made = redrive(bootstrap=bootstrap, dead_letter_topic=topic, to=to, where=where, name=name)
-    run(made, root=root, once=True, interval_s=0.0)
+    _check_cluster(properties, topic=topic)
+    made = redrive(
+        bootstrap=properties["bootstrap.servers"],
+        dead_letter_topic=topic,
+        to=to,
+        where=where,
+        name=name,
+        properties=properties,
+    )
+    run(made, root=root, once=True, interval_s=0.0, as_json=as_json)
 
 
-def _check_cluster(bootstrap: str, *, topic: str | None) -> None:
+def _check_cluster(properties: Mapping[str, str], *, topic: str | None) -> None:
     """Raises `StartupError` where no cluster answers, or has no such topic: Spark would take a minute to say so. A node
     that is just starting is waited for."""
     from ottla.client.blocking import BlockingClient
     from ottla.client.settings import ClientSettings, InvalidClientConfig
     from ottla.errors import KafkaError
 
+    bootstrap = properties["bootstrap.servers"]
     try:
-        with BlockingClient(ClientSettings.parse({"bootstrap.servers": bootstrap})) as client:
+        with BlockingClient(ClientSettings.parse(properties)) as client:
             names = client.persist(client.topics, timeout_ms=CHECK_PATIENCE_MS)
     except InvalidClientConfig as error:
         raise StartupError(str(error)) from None
@@ -121,7 +152,7 @@ def _check_cluster(bootstrap: str, *, topic: str | None) -> None:
         reason = error.message or error.code.name
         raise StartupError(
             f"The cluster at {bootstrap} does not answer: {reason}. Start one with `ottla up`, or name another with "
-            "--bootstrap."
+            "--bootstrap or --profile."
         ) from None
     if topic is not None and topic not in names:
         raise StartupError(
@@ -130,7 +161,7 @@ def _check_cluster(bootstrap: str, *, topic: str | None) -> None:
         )
 
 
-def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float) -> None:
+def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float, as_json: bool = False) -> None:
     from ottla.spark.pipelines.definition import PipelineError
     from ottla.spark.pipelines.home import Home
     from ottla.spark.pipelines.runner import run_pipeline
@@ -141,7 +172,10 @@ def run(pipeline: Pipeline, *, root: Path, once: bool, interval_s: float) -> Non
             status = run_pipeline(pipeline, home, once=once, interval_s=interval_s, tell=display.show)
         except PipelineError as error:
             raise StartupError(str(error)) from error
-    Console().print(f"{pipeline.name}: {status.state.value}, {status.rows:,} rows read.", highlight=False)
+    if as_json:
+        print(json.dumps(_item(pipeline.name, status), ensure_ascii=False))
+    else:
+        Console().print(f"{pipeline.name}: {status.state.value}, {status.rows:,} rows read.", highlight=False)
 
 
 def show_status(name: str | None, *, root: Path, as_json: bool = False) -> None:
@@ -158,17 +192,7 @@ def show_status(name: str | None, *, root: Path, as_json: bool = False) -> None:
         raise StartupError(f"No pipeline has run under {root}: start one with `ottla pipeline run FILE`.")
     if as_json:
         for home, status in rows:
-            item = {
-                "pipeline": home.name,
-                "state": status.state.value,
-                "batch": status.batch if status.batch >= 0 else None,
-                "rows": status.rows,
-                "rows_per_second": status.rows_per_second,
-                "lag": status.lag_in_all,
-                "at": int(1000 * status.at),
-                "error": status.error,
-            }
-            print(json.dumps(item, ensure_ascii=False))
+            print(json.dumps(_item(home.name, status), ensure_ascii=False))
         return
     table = Table("pipeline", "state", "batch", "rows", "rows/s", "lag", "last word")
     for home, status in rows:
@@ -185,7 +209,20 @@ def show_status(name: str | None, *, root: Path, as_json: bool = False) -> None:
     Console().print(table)
 
 
-def stop(name: str, *, root: Path) -> None:
+def _item(name: str, status: Status) -> dict[str, object]:
+    return {
+        "pipeline": name,
+        "state": status.state.value,
+        "batch": status.batch if status.batch >= 0 else None,
+        "rows": status.rows,
+        "rows_per_second": status.rows_per_second,
+        "lag": status.lag_in_all,
+        "at": int(1000 * status.at),
+        "error": status.error,
+    }
+
+
+def stop(name: str, *, root: Path, as_json: bool = False) -> None:
     """Asks the runner to stop, and waits until it has."""
     need_spark()
     from ottla.spark.pipelines.home import Home
@@ -200,7 +237,10 @@ def stop(name: str, *, root: Path) -> None:
         if time.monotonic() > deadline:
             raise StartupError(f"{name} (process {runner}) has not stopped within {PATIENCE_S:.0f} s: try again.")
         time.sleep(0.1)
-    Console().print(f"{name} has stopped.", highlight=False)
+    if as_json:
+        print(json.dumps({"pipeline": name, "stopped": True}, ensure_ascii=False))
+    else:
+        Console().print(f"{name} has stopped.", highlight=False)
 
 
 class Display:

@@ -17,6 +17,15 @@ from pathlib import Path
 from ottla.errors import StartupError
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_FILES = frozenset(
+    {
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.keystore.location",
+        "ssl.truststore.location",
+    }
+)
 _SECRET = re.compile(r"password|secret|jaas|\.key$|key\.pem|user\.info|token")
 
 
@@ -35,7 +44,10 @@ class Profiles:
     def find(self, name: str) -> Mapping[str, str]:
         if name not in self.each:
             known = f"choose one of {', '.join(sorted(self.each))}" if self.each else "none is known yet"
-            raise StartupError(f"There is no profile {name}: {known}, or make it with `ottla profile add {name}`.")
+            raise StartupError(
+                f"There is no profile {name}: {known}, or make it with "
+                f"`ottla profile add {name} --bootstrap HOST:PORT`."
+            )
         return self.each[name]
 
     def chosen(self, name: str | None) -> Mapping[str, str]:
@@ -87,6 +99,14 @@ def save(path: Path, profiles: Profiles) -> None:
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     new.replace(path)
+
+
+def anywhere(properties: Mapping[str, str]) -> dict[str, str]:
+    """As they are meant from wherever a command is called: files have their whole paths."""
+    return {
+        key: os.path.abspath(os.path.expanduser(value)) if key in _FILES and value else value
+        for key, value in properties.items()
+    }
 
 
 def hidden(properties: Mapping[str, str]) -> dict[str, str]:

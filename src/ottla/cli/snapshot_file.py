@@ -26,6 +26,8 @@ FORMAT = 1
 _MANIFEST = "manifest.json"
 _HEAD_BYTES = 61
 _BATCH_BYTES_MAX = 128 << 20
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
+"""What reading a zip raises; the last where it wants a password, or is packed in a way that is not known here."""
 
 Said = Callable[[str], None]
 
@@ -112,7 +114,7 @@ class SnapshotFile:
                 raise StartupError(f"{path} has format {self.manifest['format']}, and this ottla reads {FORMAT}.")
         except FileNotFoundError:
             raise StartupError(f"There is no file {path}.") from None
-        except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        except (OSError, KeyError, ValueError, TypeError, RecursionError, *_DAMAGED) as error:
             raise StartupError(f"{path} is no snapshot: {error}.") from None
 
     def __enter__(self) -> Self:
@@ -132,7 +134,7 @@ class SnapshotFile:
                     if len(batch) < size or not crc_is_valid(batch, 0, size):
                         raise Malformed("a batch is cut off or spoilt")
                     yield batch
-        except (KeyError, Malformed, zipfile.BadZipFile, zlib.error) as error:
+        except (KeyError, Malformed, *_DAMAGED) as error:
             raise StartupError(f"{self._path} is damaged in {topic}/{partition}: {error}.") from None
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -23,17 +26,18 @@ SHOWN = 100
 def run_sql(
     query: str,
     *,
-    bootstrap: str,
+    properties: Mapping[str, str],
     registry: str | None,
     follow: bool,
     from_beginning: bool,
     output: Path | None,
     limit: int | None,
+    as_json: bool = False,
 ) -> None:
     need_spark()
     from ottla.spark import SparkUnavailable, session
     from ottla.spark.failures import hush
-    from ottla.spark.sql import FILES, SqlError, Topics, write_file
+    from ottla.spark.sql import FILES, SqlError, Topics, each_row, write_file
 
     if output is not None and output.suffix not in FILES:
         raise StartupError(f"--output {output} is of no kind that can be written: let it end in {', '.join(FILES)}.")
@@ -44,7 +48,11 @@ def run_sql(
     if from_beginning and not follow:
         raise StartupError("--from-beginning goes with --follow: without it all that is there is read anyway.")
     topics = Topics(
-        bootstrap=bootstrap, registry=registry, streaming=follow, from_beginning=from_beginning or not follow
+        bootstrap=properties["bootstrap.servers"],
+        properties=properties,
+        registry=registry or properties.get("schema.registry.url"),
+        streaming=follow,
+        from_beginning=from_beginning or not follow,
     )
     console, aside = Console(highlight=False), Console(stderr=True, highlight=False)
     try:
@@ -56,9 +64,14 @@ def run_sql(
         if output is not None:
             with _busy(aside, "reading …"):
                 count = write_file(frame if limit is None else frame.limit(limit), output)
-            console.print(f"{_rows(count)} in {output}.")
+            if as_json:
+                print(json.dumps({"file": str(output), "rows": count}))
+            else:
+                console.print(f"{_rows(count)} in {output}.")
         elif follow:
-            _follow(console, frame, limit)
+            _follow(console, frame, limit, as_json=as_json)
+        elif as_json:
+            _print_json(frame.columns, each_row(frame if limit is None else frame.limit(limit)))
         else:
             _show(console, aside, frame, limit)
     except (SqlError, SparkUnavailable) as error:
@@ -86,7 +99,7 @@ def _show(console: Console, aside: Console, frame: DataFrame, limit: int | None)
         console.print(f"{_rows(len(found))}.")
 
 
-def _follow(console: Console, frame: DataFrame, limit: int | None) -> None:
+def _follow(console: Console, frame: DataFrame, limit: int | None, *, as_json: bool) -> None:
     from ottla.spark.pipelines.runner import asked_to_stop
     from ottla.spark.sql import follow
 
@@ -94,12 +107,36 @@ def _follow(console: Console, frame: DataFrame, limit: int | None) -> None:
 
     def show(rows: list[Row]) -> None:
         nonlocal headed
+        if as_json:
+            _print_json(frame.columns, rows)
+            return
         console.print(_table(frame.columns, rows, headed=not headed))
         headed = True
 
     with asked_to_stop() as asked:
         count = follow(frame, limit, show, lambda: asked.to_stop)
-    console.print(f"{_rows(count)}.")
+    if not as_json:
+        console.print(f"{_rows(count)}.")
+
+
+def _print_json(columns: list[str], rows: Iterable[Row]) -> None:
+    for row in rows:
+        print(json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False), flush=True)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: times and decimals as text, bytes as the table shows them."""
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return f"0x{value.hex().upper()}"
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if hasattr(value, "asDict"):
+        return {key: _plain(each) for key, each in value.asDict().items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value)
 
 
 def _table(columns: list[str], rows: list[Row], *, headed: bool = True) -> Table:

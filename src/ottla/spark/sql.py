@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from ottla.runtime.blocking import pause
 from ottla.spark.avro import decode
 from ottla.spark.crash_points import reached
 from ottla.spark.failures import first_cause, one_line
+from ottla.spark.source.options import kafka_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -41,6 +42,8 @@ class Topics:
     """The topics of a cluster, for one query."""
 
     bootstrap: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """A client's others: how to log in."""
     registry: str | None = None
     streaming: bool = False
     from_beginning: bool = True
@@ -48,7 +51,7 @@ class Topics:
     def names(self) -> list[str]:
         """Raises `SqlError` if the cluster does not answer."""
         try:
-            with BlockingClient(ClientSettings.parse({"bootstrap.servers": self.bootstrap})) as client:
+            with BlockingClient(ClientSettings.parse(self._client())) as client:
                 return sorted(set(client.topics()) - INTERNAL_TOPICS)
         except InvalidClientConfig as error:
             raise SqlError(str(error)) from None
@@ -78,7 +81,7 @@ class Topics:
         reader = spark.readStream if self.streaming else spark.read
         records = (
             reader.format("ottla")
-            .option("kafka.bootstrap.servers", self.bootstrap)
+            .options(**kafka_options(self._client()))
             .option("subscribe", topic)
             .option("startingOffsets", "earliest" if self.from_beginning else "latest")
             .option("kafka.isolation.level", "read_committed")
@@ -93,6 +96,9 @@ class Topics:
             else:
                 records = records.withColumn(column, text_of(column))
         return flat(records)
+
+    def _client(self) -> dict[str, str]:
+        return {**self.properties, "bootstrap.servers": self.bootstrap}
 
     def _has_avro(self, subject: str) -> bool:
         assert self.registry is not None
@@ -128,6 +134,14 @@ def rows_of(frame: DataFrame, count: int) -> list[Row]:
     """The first so many. Raises `SqlError`."""
     try:
         return frame.limit(count).collect()
+    except Exception as error:
+        raise SqlError(first_cause(error)) from error
+
+
+def each_row(frame: DataFrame) -> Iterator[Row]:
+    """All of them, a partition after the other. Raises `SqlError`."""
+    try:
+        yield from frame.toLocalIterator()
     except Exception as error:
         raise SqlError(first_cause(error)) from error
 

@@ -25,6 +25,7 @@ _FETCH_BYTES = 8 * 1024 * 1024
 _PRODUCE_VERSION_MAX = 11
 """The last that the topic's name is enough for, whose id may be new."""
 _PREFERRED = 0
+_STALLED_S = 60.0
 _DECIDED = ("PrepareCommit", "PrepareAbort")
 
 Bytes = bytes | str
@@ -85,7 +86,7 @@ class Conveniences:
         *,
         key: Bytes | None = None,
         partition: int | None = None,
-        headers: Iterable[tuple[str, bytes | None]] = (),
+        headers: Iterable[tuple[str, Bytes | None]] | Mapping[str, Bytes | None] = (),
         timestamp_ms: int | None = None,
     ) -> Record:
         """Acknowledged by all in sync when this returns. Text is written as UTF-8. Without `partition` the key decides,
@@ -97,18 +98,22 @@ class Conveniences:
         from ottla.wire.messages.produce_response import ProduceResponse
 
         when_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        raw_key, raw_value, raw_headers = _raw(key), _raw(value), tuple(headers)
+        raw_key, raw_value = _raw("key", key), _raw("value", value)
+        named = headers.items() if isinstance(headers, Mapping) else headers
+        raw_headers = tuple((name, _raw(f"header {name}", content)) for name, content in named)
         builder = BatchBuilder()
         builder.append(when_ms, raw_key, raw_value, raw_headers)
         batch = bytes(builder.build())
 
         with self._client() as client:
             self._find(client, topic, may_make=self._makes_topics)
-            if partition is None:
-                partition = 0
-                if raw_key is not None:
-                    partition = partition_of_key(raw_key, client.persist(lambda: client.partition_count(topic)))
-            place = partition
+            if partition is not None:
+                self._check_partition(client, topic, partition)
+                place = partition
+            elif raw_key is not None:
+                place = partition_of_key(raw_key, client.persist(lambda: client.partition_count(topic)))
+            else:
+                place = 0
 
             def attempt() -> int:
                 data = PartitionProduceData(index=place, records=batch)
@@ -130,6 +135,8 @@ class Conveniences:
         committed is there, even if its markers are still on their way."""
         with self._client() as client:
             self._find(client, topic)
+            if partition is not None:
+                self._check_partition(client, topic, partition)
             count = client.persist(lambda: client.partition_count(topic))
             places = range(count) if partition is None else (partition,)
             if committed:
@@ -140,6 +147,7 @@ class Conveniences:
         """The id of the node that leads."""
         with self._client() as client:
             self._find(client, topic)
+            self._check_partition(client, topic, partition)
             return client.persist(lambda: client.leader_of(topic, partition))
 
     def _client(self) -> BlockingClient:
@@ -164,6 +172,23 @@ class Conveniences:
         if not made.error_code and not may_make:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {topic} does not exist: create_topic makes it."
+            )
+
+    def _check_partition(self, client: BlockingClient, topic: str, partition: int) -> None:
+        """Raises `KafkaError` at once if there is none. Here too the controller has the last word: it would not refuse
+        to make as many if there were fewer."""
+        from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+        from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
+
+        known = client.persist(lambda: client.topics([topic])).get(topic)
+        if known is not None and partition in known.partitions:
+            return
+        wanted = CreatePartitionsTopic(name=topic, count=partition + 1, assignments=None)
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=30_000, validate_only=True)
+        if partition < 0 or not client.ask_any(request, CreatePartitionsResponse).results[0].error_code:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"There is no partition {partition} in {topic}: they are numbered from 0.",
             )
 
     def _metadata(self, client: BlockingClient, topic: str | None = None) -> MetadataResponse:
@@ -231,9 +256,18 @@ class Conveniences:
 
         offset = _offset(client, topic, partition, _EARLIEST, committed)
         end = _offset(client, topic, partition, _LATEST, committed)
+        deadline_s = time.monotonic() + _STALLED_S
         while offset < end:
             read = partial(fetch, client, topic, partition, offset, bytes_max=_FETCH_BYTES, committed=committed)
+            began = offset
             found, offset = seen_records(client.persist(read), offset)
+            if offset > began:
+                deadline_s = time.monotonic() + _STALLED_S
+            elif time.monotonic() > deadline_s:  # A leader that was not in sync was elected meanwhile, and has less.
+                raise KafkaError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE,
+                    f"{topic}-{partition} said that it ends at {end}, and has nothing behind {offset}.",
+                )
             yield from (Record(topic, partition, *each) for each in found if each[0] < end)
 
 
@@ -272,8 +306,12 @@ def _raise_first(codes: Iterable[int]) -> None:
             raise KafkaError(ErrorCode(code))
 
 
-def _raw(content: Bytes | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
+def _raw(what: str, content: Bytes | None) -> bytes | None:
+    if content is None or isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    raise TypeError(f"The {what} is of type {type(content).__name__}: give text or bytes, as json.dumps makes them.")
 
 
 def _text(value: object) -> str:

@@ -209,9 +209,7 @@ def _seconds(time: Seconds) -> float:
 
 
 def _code(error: str | int | ErrorCode) -> int:
-    if not isinstance(error, str):
-        return int(error)
-    try:
-        return int(ErrorCode[error])
-    except KeyError:
-        raise ValueError(f"Kafka has no error {error}: use a name such as NOT_LEADER_OR_FOLLOWER.") from None
+    known = {code.name: code for code in ErrorCode}.get(error) if isinstance(error, str) else ErrorCode(error)
+    if known is None or (isinstance(error, int) and known != error):
+        raise ValueError(f"Kafka has no error {error}: use a name such as NOT_LEADER_OR_FOLLOWER.")
+    return int(known)

@@ -136,6 +136,9 @@ class _NodeProcess:
             result = await self._carry_out(order.pop("do"), order)
         except BadScript as error:
             self._answer({"error": str(error)})
+        except Exception as error:  # Whoever asked waits for an answer, whatever it is.
+            _log.exception("an order could not be carried out")
+            self._answer({"error": f"The node could not do it: {error!r}."})
         else:
             self._answer({"ok": result})
 

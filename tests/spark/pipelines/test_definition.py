@@ -185,7 +185,14 @@ def test_a_pipeline_whose_topic_or_cluster_is_not_there_says_so_before_spark_sta
         with pytest.raises(StartupError, match=f"The cluster at {where} has no topic ordres: see `ottla topic list`"):
             table("ordres", where, tmp_path)
         with pytest.raises(StartupError, match=r"has no topic orders\.dead: see"):
-            pipeline.run_redrive(topic="orders.dead", to=None, where=None, bootstrap=where, name=None, root=tmp_path)
+            pipeline.run_redrive(
+                topic="orders.dead",
+                to=None,
+                where=None,
+                properties={"bootstrap.servers": where},
+                name=None,
+                root=tmp_path,
+            )
     with pytest.raises(StartupError, match=f"The cluster at {where} does not answer: {where} cannot be reached"):
         table("orders", where, tmp_path)
 
@@ -197,7 +204,7 @@ def table(topic: str, bootstrap: str, root: Path) -> None:
         format="iceberg",
         by="day",
         back=False,
-        bootstrap=bootstrap,
+        properties={"bootstrap.servers": bootstrap},
         name=None,
         root=root,
         once=True,

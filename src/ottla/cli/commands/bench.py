@@ -10,6 +10,7 @@ import typer
 
 from ottla.admin import topics
 from ottla.cli.librdkafka import librdkafka_config, sentence
+from ottla.cli.output import plural
 from ottla.cli.session import Session, command, single
 from ottla.errors import StartupError
 
@@ -30,8 +31,8 @@ def bench(
     round_trips: Annotated[int, typer.Option(help="Records sent one by one, for the latency.")] = 200,
 ) -> None:
     """Measure how quickly records go in and come out, and how long one takes."""
-    if records < 1 or record_bytes < 1 or round_trips < 1:
-        raise typer.BadParameter("--records, --size and --round-trips must be at least 1.")
+    if min(records, record_bytes, partitions, round_trips) < 1:
+        raise typer.BadParameter("--records, --size, --partitions and --round-trips must be at least 1.")
     topic = f"ottla-bench-{random.SystemRandom().getrandbits(32):08x}"
     config = librdkafka_config(session.properties, session.settings)
     with session.client() as client:
@@ -62,42 +63,79 @@ def bench(
 
 
 def _produce(config: dict[str, Any], topic: str, records: int, record_bytes: int, acks: str, compression: str) -> float:
-    producer = _producer({**config, "acks": acks, "compression.type": compression, "linger.ms": 5})
     # Half of it is random: neither as compressible as zeros nor as incompressible as noise.
     value = random.Random(7).randbytes(record_bytes // 2) + bytes(record_bytes - record_bytes // 2)
-    failed: list[Any] = []
-
-    def on_delivery(error: Any, message: Any) -> None:
-        if error is not None:
-            failed.append(error)
-
+    sending = _Sending({**config, "acks": acks, "compression.type": compression, "linger.ms": 5}, topic, value)
     started_s = time.perf_counter()
-    for _ in range(records):
-        while True:
-            try:
-                producer.produce(topic, value, on_delivery=on_delivery)
-                break
-            except BufferError:
-                producer.poll(0.05)
-    left = producer.flush(_STALLED_S)
-    if failed:
-        raise StartupError(f"Records were not taken: {sentence(failed[0])}")
-    if left:
-        raise StartupError(f"The cluster took {records - left} of {records} records and does not confirm the others.")
+    sending.send(records)
+    sending.finish()
     return time.perf_counter() - started_s
 
 
 def _round_trips(config: dict[str, Any], topic: str, count: int, record_bytes: int, acks: str) -> list[float]:
-    producer = _producer({**config, "acks": acks, "linger.ms": 0})
-    value = bytes(record_bytes)
+    sending = _Sending({**config, "acks": acks, "linger.ms": 0}, topic, bytes(record_bytes))
     taken: list[float] = []
     for _ in range(count + 1):
         started_s = time.perf_counter()
-        producer.produce(topic, value)
-        if producer.flush(_STALLED_S):
-            raise StartupError("The cluster took a record and does not confirm it.")
+        sending.send(1)
+        sending.finish()
         taken.append((time.perf_counter() - started_s) * 1000)
     return taken[1:]  # The first opens connections.
+
+
+class _Sending:
+    """A producer that sends one value again and again. What is not confirmed is `StartupError`."""
+
+    def __init__(self, config: dict[str, Any], topic: str, value: bytes) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        self._topic = topic
+        self._value = value
+        self._failed: list[Any] = []
+        try:
+            self._producer = Producer(config)
+        except KafkaException as error:
+            raise StartupError(f"The producer cannot be made: {sentence(error.args[0])}") from None
+
+    def send(self, count: int) -> None:
+        """Hands so many over, as there is room for them."""
+        from confluent_kafka import KafkaException
+
+        produce, topic, value, on_delivery = self._producer.produce, self._topic, self._value, self._on_delivery
+        for _ in range(count):
+            while True:
+                try:
+                    produce(topic, value, on_delivery=on_delivery)
+                    break
+                except BufferError:
+                    self._make_room()
+                except KafkaException as error:
+                    why = sentence(error.args[0])
+                    raise StartupError(f"Records of {len(value)} bytes are not taken: {why} See --size.") from None
+
+    def finish(self) -> None:
+        """Until all are confirmed."""
+        self._check(stalled=self._producer.flush(_STALLED_S) > 0)
+
+    def _make_room(self) -> None:
+        deadline_s = time.perf_counter() + _STALLED_S
+        while not self._producer.poll(0.05):
+            self._check(stalled=time.perf_counter() > deadline_s)
+        self._check(stalled=False)
+
+    def _check(self, *, stalled: bool) -> None:
+        if not self._failed and not stalled:
+            return
+        left = len(self._producer)
+        self._producer.purge()
+        self._producer.poll(0)  # What waits for records that are on their way lets go of this.
+        if self._failed:
+            raise StartupError(f"Records were not taken: {sentence(self._failed[0])}")
+        raise StartupError(f"The cluster does not confirm {plural(left, 'record')}: see `ottla doctor`.")
+
+    def _on_delivery(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed.append(error)
 
 
 def _consume(config: dict[str, Any], topic: str, partitions: int, records: int) -> float:
@@ -122,12 +160,3 @@ def _consume(config: dict[str, Any], topic: str, partitions: int, records: int) 
         return time.perf_counter() - started_s
     finally:
         consumer.close()
-
-
-def _producer(config: dict[str, Any]) -> Any:
-    from confluent_kafka import KafkaException, Producer
-
-    try:
-        return Producer(config)
-    except KafkaException as error:
-        raise StartupError(f"The producer cannot be made: {sentence(error.args[0])}") from None

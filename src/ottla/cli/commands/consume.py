@@ -1,14 +1,17 @@
 """`ottla consume`: records of topics on standard output, by librdkafka.
 
 Without a group, partitions are read from where `-o` says, and nothing is committed. With one, the group's positions
-count, and are committed up to what was printed.
+count, and are committed up to what was printed: every few seconds, and at the end.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -26,6 +29,8 @@ from ottla.model import TopicPartition
 app = single()
 
 _POLL_S = 0.5
+_KEEP_S = 5.0
+"""As often as Kafka's clients commit by themselves."""
 
 
 @command(
@@ -100,6 +105,7 @@ def consume(
             reading.read(record)
             if printed == count:
                 break
+            reading.keep()
     finally:
         shown = False
         try:
@@ -121,6 +127,8 @@ class Reading:
         self._open: set[TopicPartition] = set()
         self._has_assignment = False
         self._positions: dict[TopicPartition, int] = {}
+        self._has_read = False
+        self._keep_at_s = 0.0
         try:
             self._consumer = Consumer({**config, "error_cb": self._troubles.on_error})
         except KafkaException as error:
@@ -155,6 +163,7 @@ class Reading:
             if message is None:
                 sys.stdout.buffer.flush()  # Whoever watches sees what is there before we wait.
                 self._troubles.check()
+                self.keep()
                 message = self._consumer.poll(_POLL_S)
                 if message is None:
                     continue
@@ -178,14 +187,32 @@ class Reading:
 
     def read(self, record: Record) -> None:
         self._positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        self._has_read = True
+
+    def keep(self) -> None:
+        """Commits now and then what was printed, so that a group that reads for hours is seen to. One that does not
+        come through is made good by the next, or at the end."""
+        if self._group is None or not self._has_read or time.monotonic() < self._keep_at_s:
+            return
+        from confluent_kafka import KafkaException
+
+        sys.stdout.buffer.flush()
+        with suppress(KafkaException):
+            self._consumer.commit(offsets=self._as_positions(), asynchronous=True)
+        self._has_read = False
+        self._keep_at_s = time.monotonic() + _KEEP_S
+
+    def _as_positions(self) -> list[Any]:
+        from confluent_kafka import TopicPartition as Position
+
+        return [Position(each.topic, each.partition, offset) for each, offset in self._positions.items()]
 
     def commit(self) -> None:
         from confluent_kafka import KafkaException
-        from confluent_kafka import TopicPartition as Position
 
         if not self._positions:
             return
-        positions = [Position(each.topic, each.partition, offset) for each, offset in self._positions.items()]
+        positions = self._as_positions()
         self._positions = {}
         try:
             self._consumer.commit(offsets=positions, asynchronous=False)
@@ -207,7 +234,10 @@ def _starts(session: Session, topics: list[str], only: list[int] | None, where: 
     from ottla.cli.times import parse_moment
     from ottla.model import NO_OFFSET
 
-    with session.client() as client:
+    with (
+        session.out.waiting("Not every leader answers; they are waited for, a minute at most …"),
+        session.client() as client,
+    ):
         partitions = [
             TopicPartition(topic, each)
             for topic in topics
@@ -252,7 +282,7 @@ def _filter(grep: str | None, as_shown: Callable[[bytes], bytes]) -> Callable[[R
     if grep is None:
         return lambda record: True
     try:
-        pattern = re.compile(grep.encode())
+        pattern = re.compile(os.fsencode(grep))
     except re.error as error:
         raise typer.BadParameter(f"--grep {grep} is no regular expression: {error}.") from None
 

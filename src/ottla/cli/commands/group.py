@@ -115,7 +115,7 @@ def describe_group(
         "ottla group seek billing --to @2026-01-31T12:00:00Z orders",
         "ottla group seek billing --to 1000 orders:0,1",
         "ottla group seek billing --by -100",
-        "ottla group seek shadow --like billing",
+        "ottla group seek shadow --like billing --new",
         "ottla group seek billing --from-file offsets.csv",
     ],
 )
@@ -132,15 +132,19 @@ def seek_group(
     from_file: Annotated[
         Path | None, typer.Option("--from-file", help="Lines of topic,partition,offset; - is standard input.")
     ] = None,
+    new: Annotated[bool, typer.Option("--new", help="If there is no such group, make it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")] = False,
 ) -> None:
     """Move a group that has no members to another position."""
     if sum(each is not None for each in (to, by, like, from_file)) != 1:
         raise typer.BadParameter("Say where to go with one of --to, --by, --like and --from-file.")
     target = _target(to, by, like, from_file)
-    with session.client() as client:
+    waiting = session.out.waiting("Not every leader answers; they are waited for, a minute at most …")
+    with waiting, session.client() as client:
         partitions = parse_partitions(which, client.partition_count) if which else None
         plan = seeking.plan_seek(client, name, target, partitions)
+        if plan.is_new and not new:  # A slip of the pen would move nobody, and leave a group that nobody reads as.
+            raise StartupError(f"There is no group {name}: see `ottla group list`, or say --new to make it.")
         if not dry_run:
             seeking.apply_seek(client, plan)
     rows = [

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple, NoReturn
 
 import typer
 
@@ -21,6 +22,7 @@ from ottla.cli.librdkafka import Troubles, librdkafka_config, sentence
 from ottla.cli.output import plural
 from ottla.cli.schemas import RegistryUrl, find_schema, registry_of, split_message
 from ottla.cli.session import Session, command, single
+from ottla.cli.stalls import Stall
 from ottla.errors import StartupError
 
 app = single()
@@ -28,6 +30,7 @@ app = single()
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _CHUNK_BYTES = 1 << 18
 _RECORD_BYTES_MAX = 64 << 20
+_PARTITION_MAX = (1 << 31) - 1
 
 Choose = Callable[[bytes | None], int]
 
@@ -76,7 +79,9 @@ def produce(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE")] = None,
-    partition: Annotated[int, typer.Option("--partition", "-p", help="Where to; -1 leaves it to the key.")] = -1,
+    partition: Annotated[
+        int, typer.Option("--partition", "-p", min=-1, max=_PARTITION_MAX, help="Where to; -1 leaves it to the key.")
+    ] = -1,
     partitioner: Annotated[
         str, typer.Option(help="murmur2 (as Java's clients), roundrobin, or module:function.")
     ] = "murmur2",
@@ -109,7 +114,7 @@ def produce(
         raise typer.BadParameter("--from-json says what keys are and where a record ends: leave -K and --whole out.")
     shape = Shape(
         key_separator=None if key_separator is None else unescape(key_separator),
-        key=None if key is None else key.encode(),
+        key=None if key is None else os.fsencode(key),
         headers=[_header(each) for each in header or []],
         null_if_empty=null,
         from_json=from_json,
@@ -143,7 +148,9 @@ class Sender:
 
         self._topic = topic
         self._choose = choose
+        self._refusal: type[Exception] = KafkaException
         self._troubles = Troubles(session.bootstrap)
+        self._stall = Stall(session, topic, now=time.monotonic)
         self.delivered: Counter[int] = Counter()
         self.sent_bytes = 0
         try:
@@ -168,7 +175,10 @@ class Sender:
                 self._producer.produce(self._topic, draft.value, draft.key, on_delivery=self._on_delivery, **options)
             except BufferError:
                 self._producer.poll(0.1)
+                self._stall.look(len(self._producer))
                 continue
+            except self._refusal as error:
+                self._refuse(draft, error.args[0])
             self._producer.poll(0)
             self.sent_bytes += len(draft.key or b"") + len(draft.value or b"")
             return
@@ -181,11 +191,26 @@ class Sender:
             raise StartupError(str(error)) from None
 
     def finish(self) -> None:
-        while self._producer.flush(0.5):
+        self._stall.on_progress()
+        while left := self._producer.flush(0.5):
             self._check()
+            self._stall.look(left)
         self._check()
 
+    def _refuse(self, draft: Draft, error: Any) -> NoReturn:
+        """What librdkafka does not even take."""
+        from confluent_kafka import KafkaError
+
+        self._give_up()
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            raise StartupError(
+                f"A record of {len(draft.key or b'') + len(draft.value or b'')} bytes is more than a producer sends "
+                "unless told so: raise -X message.max.bytes, and max.message.bytes of the topic."
+            )
+        raise StartupError(f"A record was not taken: {sentence(error)}")
+
     def _on_delivery(self, error: Any, message: Any) -> None:
+        self._stall.on_progress()
         if error is not None:
             self._troubles.on_refusal(error)
         else:
@@ -193,8 +218,13 @@ class Sender:
 
     def _check(self) -> None:
         if self._troubles.is_final:
-            self._producer.purge()
+            self._give_up()
             self._troubles.check("A record was not taken: ")
+
+    def _give_up(self) -> None:
+        """Also on what is kept for records on their way, or librdkafka would try on until the process ends."""
+        self._producer.purge()
+        self._producer.poll(0)
 
 
 def _chooser(session: Session, topic: str, partition: int, name: str) -> Choose | None:
@@ -235,9 +265,9 @@ def _encoder(session: Session, url: str | None, subject: str, wanted: str | None
 
 def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
-    if not name:
+    if not name or name != name.encode(errors="ignore").decode():
         raise typer.BadParameter(f"--header {text} is not of the form NAME=VALUE.")
-    return name, value.encode() if equals else None
+    return name, os.fsencode(value) if equals else None
 
 
 def _draft(piece: bytes, shape: Shape) -> Draft:
@@ -258,10 +288,11 @@ def _draft(piece: bytes, shape: Shape) -> Draft:
 def _draft_from_json(piece: bytes, shape: Shape) -> Draft:
     try:
         read = json.loads(piece)
-        headers = [(str(each["name"]), _bytes(each, "value")) for each in read.get("headers") or ()]
+        headers = [(_name(each["name"]), _bytes(each, "value")) for each in read.get("headers") or ()]
         key, value = _bytes(read, "key"), _bytes(read, "value")
         timestamp_ms = int(read.get("timestamp", -1))
-    except (ValueError, TypeError, KeyError, AttributeError):
+        timestamp_ms.to_bytes(8, "big", signed=True)  # Raises OverflowError for what no record can have.
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         shown = piece[:80].decode(errors="replace")
         raise StartupError(f"{shown!r} is no record as `ottla consume --json` writes it.") from None
     return Draft(
@@ -270,6 +301,10 @@ def _draft_from_json(piece: bytes, shape: Shape) -> Draft:
         headers=[*headers, *shape.headers],
         timestamp_ms=timestamp_ms,
     )
+
+
+def _name(told: object) -> str:
+    return str(told).encode().decode()  # Raises ValueError for half a character.
 
 
 def _bytes(told: dict[str, Any], name: str) -> bytes | None:

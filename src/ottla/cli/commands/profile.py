@@ -55,7 +55,7 @@ def add_profile(
     from ottla.client.settings import ClientSettings, InvalidClientConfig
     from ottla.errors import StartupError
 
-    found = {**pairs(properties or [], "-X"), "bootstrap.servers": bootstrap}
+    found = {**profiles.anywhere(pairs(properties or [], "-X")), "bootstrap.servers": bootstrap}
     if schema_registry is not None:
         found["schema.registry.url"] = schema_registry
     try:

@@ -33,7 +33,11 @@ def list_topics(
     pattern: Annotated[str, typer.Argument(help="Only these, as in 'orders*'.")] = "*",
     internal: Annotated[bool, typer.Option("--internal", "-i", help="The cluster's own topics too.")] = False,
 ) -> None:
-    """List topics with their partitions, replicas and sizes."""
+    """List topics with their partitions, replicas and sizes.
+
+    RECORDS are offsets, from the first to the last: at most so many, since markers of transactions have an offset each,
+    and compaction leaves gaps.
+    """
     with session.client() as client:
         found = [
             each

@@ -14,6 +14,7 @@ import typer
 
 from ottla.admin import users
 from ottla.cli import complete
+from ottla.cli.output import visible
 from ottla.cli.session import Session, command, group
 from ottla.errors import StartupError
 from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
@@ -64,7 +65,7 @@ def list_users(session: Session) -> None:
             "user": user.name,
             "credentials": [{"mechanism": each.mechanism, "iterations": each.iterations} for each in user.credentials],
         }
-        session.out.item(item, f"{user.name}: {', '.join(known)}")
+        session.out.item(item, visible(f"{user.name}: {', '.join(known)}"))
 
 
 def _check(mechanism: str) -> None:

@@ -8,11 +8,13 @@ end of the dead-letter topic again, in the same transaction in which the others 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.spark import dead_letters
 from ottla.spark.pipelines.definition import Pipeline
 from ottla.spark.pipelines.sinks import TopicSink
+from ottla.spark.source.options import kafka_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,16 +24,24 @@ _ALL_HEADERS = "all_headers"
 
 
 def redrive(
-    *, bootstrap: str, dead_letter_topic: str, to: str | None = None, where: str | None = None, name: str | None = None
+    *,
+    bootstrap: str,
+    dead_letter_topic: str,
+    to: str | None = None,
+    where: str | None = None,
+    name: str | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> Pipeline:
     """With `to`, all go there, to the partitions that their keys say. With `where`, a condition of Spark's SQL on the
-    columns of `opened`, those that meet it. It is for runs that end: what is left out comes again."""
+    columns of `opened`, those that meet it. It is for runs that end: what is left out comes again. `properties` are a
+    client's: how to log in."""
     called = name or f"redrive-{dead_letter_topic}"
+    options = kafka_options({**(properties or {}), "bootstrap.servers": bootstrap})
 
     def build(spark: SparkSession) -> DataFrame:
         records = (
             spark.readStream.format("ottla")
-            .option("kafka.bootstrap.servers", bootstrap)
+            .options(**options)
             .option("subscribe", dead_letter_topic)
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
@@ -44,7 +54,7 @@ def redrive(
     def prepare(letters: DataFrame) -> DataFrame:
         return addressed(letters, dead_letter_topic, to=to, where=where)
 
-    return Pipeline(name=called, build=build, sink=TopicSink(bootstrap, None, prepare=prepare))
+    return Pipeline(name=called, build=build, sink=TopicSink(bootstrap, None, options, prepare=prepare))
 
 
 def opened(letters: DataFrame) -> DataFrame:

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.spark.pipelines.definition import Pipeline
-from ottla.spark.pipelines.sinks import to_table, to_topic
+from ottla.spark.pipelines.sinks import TopicSink, to_table
+from ottla.spark.source.options import kafka_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def topic_to_table(*, bootstrap: str, topic: str, location: Path, format: str, by: str, name: str | None) -> Pipeline:
-    """Every committed record of the topic, from its beginning, with where it came from."""
+def topic_to_table(
+    *,
+    bootstrap: str,
+    topic: str,
+    location: Path,
+    format: str,
+    by: str,
+    name: str | None,
+    properties: Mapping[str, str] | None = None,
+) -> Pipeline:
+    """Every committed record of the topic, from its beginning, with where it came from. `properties` are a client's:
+    how to log in."""
+
+    options = kafka_options({**(properties or {}), "bootstrap.servers": bootstrap})
 
     def build(spark: SparkSession) -> DataFrame:
         return (
             spark.readStream.format("ottla")
-            .option("kafka.bootstrap.servers", bootstrap)
+            .options(**options)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
@@ -31,7 +45,15 @@ def topic_to_table(*, bootstrap: str, topic: str, location: Path, format: str, b
     return Pipeline(name=name or f"table-{topic}", build=build, sink=sink)
 
 
-def table_to_topic(*, bootstrap: str, topic: str, location: Path, format: str, name: str | None) -> Pipeline:
+def table_to_topic(
+    *,
+    bootstrap: str,
+    topic: str,
+    location: Path,
+    format: str,
+    name: str | None,
+    properties: Mapping[str, str] | None = None,
+) -> Pipeline:
     """Every row of the table, as it is now: the columns key, value, headers and timestamp if it has them, else each
     row as JSON."""
     called = name or f"topic-{topic}"
@@ -47,4 +69,4 @@ def table_to_topic(*, bootstrap: str, topic: str, location: Path, format: str, n
             return rows.select(*kept)
         return rows.select(F.to_json(F.struct(*rows.columns)).cast("binary").alias("value"))
 
-    return Pipeline(name=called, build=build, sink=to_topic(bootstrap, topic))
+    return Pipeline(name=called, build=build, sink=TopicSink(bootstrap, topic, kafka_options(properties or {})))

@@ -28,6 +28,11 @@ _BATCH_ONLY = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+def kafka_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """A client's properties as options of source and sink, which are told where the cluster is and how to log in."""
+    return {f"kafka.{key}": value for key, value in properties.items() if key not in _REFUSED}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
     """Which partitions a query reads: exactly one of the three."""
