@@ -11,9 +11,23 @@ from ottla.sim.mutation import Mutation
 from ottla.sim.mutations import MUTATIONS, mutated
 from ottla.sim.options import Mode
 
+QUICK = (
+    "unclean-restart-stays-a-candidate",
+    "double-ownership",
+    "growth-with-stale-broker-epoch",
+    "old-topic-served",
+    "damaged-metadata-replayed",
+)
+"""Of replication, of coordinators and of disks: those that the first few seeds show."""
 
-@pytest.mark.long
-@pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=lambda mutation: mutation.name)
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(each, marks=pytest.mark.slow if each.name in QUICK else pytest.mark.long, id=each.name)
+        for each in MUTATIONS.values()
+    ],
+)
 def test_a_historic_bug_is_caught(mutation: Mutation) -> None:
     for seed in range(mutation.seeds):
         result = run_job(Job(seed=seed, mode=Mode.SAFETY, mutation=mutation.name))
@@ -21,24 +35,6 @@ def test_a_historic_bug_is_caught(mutation: Mutation) -> None:
             assert result.failure.split(":")[0] in mutation.breaks, result.failure
             return
     pytest.fail(f"{mutation.name} was not caught within {mutation.seeds} seeds")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "seed"),
-    [
-        ("unclean-restart-stays-a-candidate", 5),
-        ("double-ownership", 0),
-        ("growth-with-stale-broker-epoch", 0),
-        ("old-topic-served", 0),
-        ("damaged-metadata-replayed", 1),
-    ],
-)
-def test_some_historic_bugs_are_caught_soon(name: str, seed: int) -> None:
-    """Of replication, of coordinators and of disks, each by a seed that is known to show it."""
-    result = run_job(Job(seed=seed, mode=Mode.SAFETY, mutation=name))
-    assert result.failure is not None
-    assert result.failure.split(":")[0] in MUTATIONS[name].breaks, result.failure
 
 
 def test_a_mutation_leaves_nothing_behind() -> None:
