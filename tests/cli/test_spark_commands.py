@@ -92,8 +92,11 @@ def test_sql_asks_the_cluster_of_the_profile(node: Node, monkeypatch: pytest.Mon
 def test_rows_are_told_to_programs_with_all_that_json_has(capsys: pytest.CaptureFixture[str]) -> None:
     from pyspark.sql import Row
 
-    row = Row(Row(key="a", at=[0]), bytearray(b"\xff"), datetime(2026, 1, 31), float("nan"), Decimal("1.50"), {1: None})
-    sql._print_json(["place", "raw", "when", "share", "price", "more"], [row, Row(None, None, None, 0.5, True, "→")])
+    rows: list[Any] = [
+        (Row(key="a", at=[0]), bytearray(b"\xff"), datetime(2026, 1, 31), float("nan"), Decimal("1.50"), {1: None}),
+        (None, None, None, 0.5, True, "→"),
+    ]
+    sql._print_json(["place", "raw", "when", "share", "price", "more"], rows)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {
             "place": {"key": "a", "at": [0]},
