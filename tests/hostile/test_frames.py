@@ -129,14 +129,15 @@ def test_a_large_request_other_than_produce_is_refused_at_its_first_bytes(target
 
 
 def test_the_largest_produce_is_served(target: Target) -> None:
-    """100 MiB in one request, of which nothing is appended since no topic takes so much; the node lives on."""
+    """100 MiB in one request, of which nothing is appended or kept since no topic takes so much; the node lives on."""
     batch = batch_of(bytes(90 * MIB))
+    most_mb = target.resident_mb() + 40  # It may have much to remember of what came before.
     with target.client(60) as client:
         assert produce(client, VICTIM_TOPIC, batch)[0] == ErrorCode.MESSAGE_TOO_LARGE
     deadline = time.monotonic() + 60
-    while target.resident_mb() > 120 and time.monotonic() < deadline:
+    while target.resident_mb() > most_mb and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert target.resident_mb() < 120
+    assert target.resident_mb() < most_mb
 
 
 def test_a_half_closed_connection_gets_its_answers_and_its_end(target: Target) -> None:

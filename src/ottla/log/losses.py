@@ -48,8 +48,8 @@ def refuse_losses(disk: Disk, directory: str, segments: Sequence[Segment], close
     if not is_whole or end < closed_at:
         raise StartupError(
             f"the metadata log in {directory} is damaged: it was closed in order, and what was behind offset {end} is "
-            f"gone: put back a copy of the directory, or take this node out of the quorum, format it anew and let it "
-            f"join again"
+            f"gone: bring the directory back from a backup, or take this node out of the quorum, format it anew and "
+            f"let it join again"
         )
 
 
