@@ -178,6 +178,7 @@ class Terminal:
         }
         if "9092" in self.ports:
             bootstrap = self._real(f"{ADDRESS}:9092")
+            environment["BOOTSTRAP"] = bootstrap  # What the examples go by.
             config.write_text(f'current = "page"\n[profiles.page]\n"bootstrap.servers" = "{bootstrap}"\n')
         return environment
 
