@@ -204,6 +204,47 @@ def test_readers_stop_before_the_first_undecided_transaction() -> None:
     assert log.last_stable_offset == log.high_watermark == 7
 
 
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_transaction_whose_marker_is_not_replicated_is_undecided_after_a_restart_too(
+    clean: bool, commit: bool
+) -> None:
+    """Snapshots tell of open transactions and of nothing else: one behind the marker says that all is decided."""
+    disk = FaultyDisk()
+    manager = open_manager(disk)
+    log = create(manager)
+    begin_transaction(log, producer_id=1)  # 0
+    send(log, 0, producer_id=5)  # 1
+    log.roll(NOW)
+    end_transaction(log, producer_id=1, commit=commit)  # 2
+    log.roll(NOW)
+    send(log, 1, producer_id=5)  # 3
+    log.update_high_watermark(1)
+    assert log.last_stable_offset == 0
+    log.flush(NOW)
+    manager.prepare_checkpoints().run()
+    if clean:
+        manager.close(NOW)
+    log = open_manager(disk.copy()).logs[TP]
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+    log.update_high_watermark(2)
+    assert log.last_stable_offset == 0
+    log.update_high_watermark(3)
+    assert log.last_stable_offset == 3
+
+
+def test_a_cut_does_not_decide_a_transaction_whose_marker_is_not_replicated() -> None:
+    log = new_log()
+    begin_transaction(log, producer_id=1)  # 0
+    end_transaction(log, producer_id=1, commit=True)  # 1
+    log.roll(NOW)
+    send(log, 0, count=3, producer_id=5)  # 2 to 4
+    send(log, 3, producer_id=5)  # 5
+    log.update_high_watermark(1)
+    log.truncate_to(5)
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+
+
 def test_aborted_transactions_are_listed_for_every_range_that_they_overlap() -> None:
     log = new_log(LogConfig(segment_bytes=400))
     begin_transaction(log, producer_id=1)  # 0

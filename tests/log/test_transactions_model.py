@@ -65,8 +65,6 @@ class TransactionModel(RuleBasedStateMachine):
         self.log: Log = create(self.manager, CONFIG)
         self.written: list[Written] = []
         self.start = self.end = self.high = 0
-        self.forgettable = -1
-        """Markers up to here may count as replicated though they are not."""
 
     # The list, looked through.
 
@@ -229,7 +227,6 @@ class TransactionModel(RuleBasedStateMachine):
         self.end = self.log.log_end_offset
         self.start, self.high = min(self.start, self.end), min(self.high, self.end)
         self.written = [each for each in self.written if each.last < self.end]
-        self.forgettable = self.end - 1
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
@@ -240,7 +237,6 @@ class TransactionModel(RuleBasedStateMachine):
         self.manager = open_manager(self.disk, CONFIG)
         self.log = self.manager.logs[TP]
         assert self.log.high_watermark == self.high
-        self.forgettable = self.end - 1
 
     # What must hold.
 
@@ -261,12 +257,9 @@ class TransactionModel(RuleBasedStateMachine):
 
     @invariant()
     def readers_of_committed_records_stop_where_they_should(self) -> None:
-        assert self._stable_offset(-1) <= self.log.last_stable_offset <= self._stable_offset(self.forgettable)
-
-    def _stable_offset(self, forgotten: int) -> int:
         opened, decided = self.transactions()
-        not_replicated = [first for _, first, at, _ in decided if at >= self.high and at > forgotten]
-        return max(self.start, min([self.high, *opened.values(), *not_replicated]))
+        not_replicated = [first for _, first, at, _ in decided if at >= self.high]
+        assert self.log.last_stable_offset == max(self.start, min([self.high, *opened.values(), *not_replicated]))
 
     @invariant()
     def what_was_aborted_is_listed(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from ottla.broker.purgatory import DelayedProduce
 from ottla.metrics.instruments import Meter
+from ottla.partition.effects import ProposeIsr
 from ottla.sim import view
 from ottla.sim.checkers.leftovers import leftovers
 from ottla.sim.checkers.liveness import choose_core
@@ -70,6 +71,24 @@ def test_a_core_does_not_rest_on_a_process_that_nobody_has_registered() -> None:
         passes(simulation, 10)
         assert view.is_registered(one)
         assert view.is_member(one)
+
+
+def test_a_core_does_not_rest_on_a_replica_that_its_leader_has_asked_to_leave_out() -> None:
+    """The request is on its way. Should the leader stay outside, nobody in the core may be elected when it arrives."""
+    with running() as simulation:
+        cluster = simulation.cluster
+        place = simulation.places[0]
+        partition = view.newest_image(cluster).partition(*place)
+        assert partition is not None
+        hosted = view.hosted(cluster.machines[partition.leader], place)
+        assert hosted is not None
+        assert hosted.leader is not None
+        others = tuple(sorted({*partition.isr} - {partition.leader}))
+        hosted.leader.pending = ProposeIsr(partition.leader_epoch, partition.partition_epoch, (), leaving=others)
+        for seed in range(30):
+            core = choose_core(cluster, [place], 2, Random(seed))
+            assert core is not None
+            assert partition.leader in {machine.id for machine in core}
 
 
 def test_where_nobody_knows_of_a_partition_no_core_is_chosen() -> None:

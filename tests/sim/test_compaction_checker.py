@@ -201,6 +201,23 @@ def test_a_marker_goes_after_its_horizon(story: Story) -> None:
         story.becomes(story.stamped_marker(1, 7, now_ms - PASS_MAX_MS))
 
 
+def test_who_was_behind_when_a_marker_went_may_still_have_its_records(story: Story) -> None:
+    """By Kafka's rules: markers outlast their records as long as tombstones do, and no longer. A pass of its own that
+    takes the marker has to take the records first."""
+    now_ms = story.machine.clock.wall_ms()
+    story.write(b"a", b"1", producer_id=7)
+    story.mark(7, commit=True)
+    story.write(b"a", b"2")
+    stamped = story.stamped_marker(1, 7, now_ms - 1)
+    behind = [story.batches[0], story.batches[2]]
+    with pytest.raises(Violation, match=r"E13: .*and not the marker at 1"):
+        story.checker.check_held(story.machine, PLACE, behind, 3)
+    story.becomes(2, before=[stamped, story.batches[2]])
+    story.checker.check_held(story.machine, PLACE, behind, 3)
+    with pytest.raises(Violation, match=r"E13: .*lost the marker at 1 and still holds"):
+        story.becomes(0, 2, before=[story.batches[0], stamped, story.batches[2]])
+
+
 def test_the_last_batch_of_a_producer_stays(story: Story) -> None:
     """E14: or its marker, if that is the last that is known of it."""
     story.write(b"a", b"1", producer_id=7)

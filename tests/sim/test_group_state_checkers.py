@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from ottla.coordinator.classic.group import ClassicGroup, GroupState
+from ottla.coordinator.classic.group import Member as ClassicMember
 from ottla.coordinator.consumer import records
 from ottla.coordinator.consumer.member import Member
 from ottla.coordinator.group_shard import GroupShard
@@ -164,6 +165,10 @@ class Coordinator:
     def look(self) -> list[int]:
         return list(self._checker.watch(self._machine))
 
+    def has(self, *members: str) -> None:
+        self.group.members.clear()
+        self.group.members.update({member: cast(ClassicMember, None) for member in members})
+
     def becomes(self, state: GroupState, generation: int, next_offset: int = 10) -> None:
         self.group.state, self.group.generation, self.served.next_offset = state, generation, next_offset
         self.look()
@@ -183,6 +188,20 @@ def test_no_generation_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator.becomes(GroupState.PREPARING_REBALANCE, 3)
     with pytest.raises(Violation, match="C6"):
         coordinator.becomes(GroupState.COMPLETING_REBALANCE, 5)
+
+
+def test_a_node_that_stood_still_notices_at_once_that_all_went_and_another_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The generation without members is one, too."""
+    coordinator = Coordinator(monkeypatch, GenerationChecker(History()))
+    coordinator.has("a")
+    coordinator.becomes(GroupState.STABLE, 3)
+    coordinator.has("b")
+    coordinator.becomes(GroupState.COMPLETING_REBALANCE, 5)
+    coordinator.has("b", "c")
+    with pytest.raises(Violation, match="C6"):
+        coordinator.becomes(GroupState.COMPLETING_REBALANCE, 7)
 
 
 def test_each_shard_that_comes_to_be_served_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:

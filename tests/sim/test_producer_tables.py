@@ -38,10 +38,10 @@ class Story:
         builder.append(NOW_MS, None, b"x")
         self._append(builder.build())
 
-    def mark(self, producer_id: int, *, epoch: int = 0) -> None:
+    def mark(self, producer_id: int, *, epoch: int = 0, timestamp: int = NOW_MS) -> None:
         self._append(
             end_txn_batch(
-                commit=True, coordinator_epoch=0, producer_id=producer_id, producer_epoch=epoch, timestamp=NOW_MS
+                commit=True, coordinator_epoch=0, producer_id=producer_id, producer_epoch=epoch, timestamp=timestamp
             )
         )
 
@@ -120,6 +120,17 @@ def test_who_was_forgotten_and_came_back_has_had_no_marker_yet(story: Story) -> 
     with pytest.raises(Violation, match="D2"):
         story.check()
     story.check(now_ms=NOW_MS + DEFAULT_EXPIRATION_MS)
+
+
+def test_a_marker_of_a_coordinator_whose_clock_is_behind_makes_its_producer_seem_silent() -> None:
+    story = Story()
+    story.write(7)
+    story.mark(7, timestamp=NOW_MS - 1000)
+    story.write(7)
+    story.table.entries[7].coordinator_epoch = -1
+    with pytest.raises(Violation, match="D2"):
+        story.check(now_ms=NOW_MS + DEFAULT_EXPIRATION_MS - 1001)
+    story.check(now_ms=NOW_MS + DEFAULT_EXPIRATION_MS - 1000)
 
 
 def test_who_has_an_open_transaction_is_not_forgotten(story: Story) -> None:

@@ -203,6 +203,21 @@ def test_a_candidate_that_lacks_something(simulation: Simulation, watch: Watch) 
         replicas.check_candidates(PLACE, watch.log.topic_id, more)
 
 
+def test_a_leader_that_lacks_something(simulation: Simulation, machine: Machine, watch: Watch) -> None:
+    """The end of what is committed, or a batch of it, for which it has another."""
+    replicas = simulation.inspection.replicas
+    replicas._on_leadership(machine, watch)
+    watch.ledger = Ledger(str(PLACE))
+    watch.ledger.commit(batch(watch.end), "somewhere else")
+    with pytest.raises(Violation, match=f"A1: .*ends at {watch.end}; {watch.end + 1} is committed"):
+        replicas._on_leadership(machine, watch)
+    first = watch.mirror.batches[0]
+    watch.ledger = Ledger(str(PLACE))
+    watch.ledger.commit(batch(first.base, first.next - first.base, epoch=first.epoch, crc=first.crc + 1), "elsewhere")
+    with pytest.raises(Violation, match=r"A1: .*without .*, which is committed"):
+        replicas._on_leadership(machine, watch)
+
+
 def test_a_leader_that_does_not_count_whoever_may_be_elected(
     simulation: Simulation, watch: Watch, leader: PartitionLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

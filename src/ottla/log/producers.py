@@ -12,6 +12,7 @@ marker.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -312,6 +313,16 @@ class ProducerStates:
     def has_unreplicated(self) -> bool:
         """Is any transaction decided whose marker is not yet known to be replicated?"""
         return bool(self._unreplicated)
+
+    @property
+    def unreplicated(self) -> Mapping[int, int]:
+        """First offset of each transaction that is decided → offset of its marker, which is not yet known to be
+        replicated."""
+        return self._unreplicated
+
+    def restore_unreplicated(self, markers: Mapping[int, int]) -> None:
+        """What snapshots do not tell: see `unreplicated`."""
+        self._unreplicated.update(markers)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Markers below `high_watermark` are replicated."""

@@ -19,7 +19,7 @@ from ottla.log.epochs import LeaderEpochCache
 from ottla.log.index_cache import IndexCache
 from ottla.log.log import Log
 from ottla.log.log_config import LogConfig
-from ottla.log.producer_replay import apply_to_producers, replay_producers
+from ottla.log.producer_replay import apply_to_producers, replay_producers, replay_unreplicated
 from ottla.log.producers import ProducerStates
 from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.log.segments import Segments
@@ -88,6 +88,8 @@ class _Loader:
         self.changed = False
         """Was anything cut off the batches?"""
         self.recovery_point = 0
+        self.replayed_from = 0
+        """From where on producers' batches were looked at; what is before it is known from a snapshot."""
         self.gaps_until = 0
         """Below it a segment may end before the next begins, for compaction leaves gaps. Beyond it, one tells that a
         segment is lost."""
@@ -165,8 +167,12 @@ class _Loader:
         self.epochs.truncate_from_end(end)
         self._complete_epochs(log_start, end)
         self.epochs.truncate_from_start(log_start)
+        segments = Segments(self.segments, self.cache)
         if clean:
-            replay_producers(Segments(self.segments, self.cache), self.producers, self.snapshots, end, self.now_ms)
+            self.replayed_from = replay_producers(segments, self.producers, self.snapshots, end, self.now_ms)
+        replay_unreplicated(
+            segments, self.producers, self.snapshots, high_watermark, min(self.replayed_from, end), self.now_ms
+        )
         self.snapshots.retain([segment.base_offset for segment in self.segments] + [end])
         self.epochs.dirty = self.epochs.encode(end) != epochs_file
 
@@ -180,7 +186,7 @@ class _Loader:
             self.topic_partition,
             topic_id,
             self.config,
-            segments=Segments(self.segments, self.cache),
+            segments=segments,
             log_start_offset=log_start,
             log_end_offset=end,
             recovery_point=end if clean and not self.changed else min(recovery_point, end),
@@ -317,7 +323,9 @@ class _Loader:
         self.epochs.truncate_from_end(max(base, self.recovery_point) if self.config.compact else base)
         # A snapshot from here on may tell of a history that was cut off: they are taken anew.
         self.snapshots.retain([offset for offset in self.snapshots.offsets if offset <= base])
-        replay_producers(Segments(segments, self.cache), self.producers, self.snapshots, base, self.now_ms)
+        self.replayed_from = replay_producers(
+            Segments(segments, self.cache), self.producers, self.snapshots, base, self.now_ms
+        )
         end = base
         for slot in range(floor, len(segments)):
             segment = segments[slot]

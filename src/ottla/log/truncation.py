@@ -97,6 +97,8 @@ def _rebuild_producers(log: Log) -> None:
     producers = log.producers
     if not producers.entries and not producers.has_unreplicated:
         return  # Nothing to take back, and no need to read a segment to see that.
+    unreplicated = dict(producers.unreplicated)
     producers.clear()
-    replay_producers(log._segments, producers, log.snapshots, log.log_end_offset, 0)
+    start = replay_producers(log._segments, producers, log.snapshots, log.log_end_offset, 0)
+    producers.restore_unreplicated({first: marker for first, marker in unreplicated.items() if marker < start})
     producers.on_high_watermark(log.high_watermark)

@@ -49,6 +49,9 @@ class _Partition:
         self.marker_of: dict[int, int] = {}
         """Offset of a record in a transaction → offset of its marker."""
         self.aborted: set[int] = set()
+        self.outlived: set[int] = set()
+        """Markers that a pass took when their time was over. Who was behind for so long copies what follows without
+        them, and may still have their records: so it is in Kafka, as with tombstones."""
         self.end = 0
 
     def write(self, offset: int, record: Original) -> None:
@@ -114,7 +117,7 @@ class CompactionChecker:
         self._check_gone(machine, partition, where, had, held, log.log_end_offset)
         self.check_held(machine, place, after, log.high_watermark)
         had_markers, markers = _markers(before), _markers(after)
-        self._check_markers(machine, where, had_markers, markers, log.log_end_offset)
+        self._check_markers(machine, partition, where, had_markers, markers, held, log.log_end_offset)
         tombstones = {offset: horizon_ms for offset, (record, horizon_ms) in held.items() if record.value is None}
         had_horizons = {offset: each.horizon_ms for offset, each in had.items()} | had_markers
         self._check_horizons(machine, log, where, had_horizons, tombstones | markers)
@@ -126,9 +129,10 @@ class CompactionChecker:
         """E9: a process died, perhaps in the middle of that, and the next one has started."""
         partition = self._partitions.get(place, _Partition())
         where = f"{place} on {machine.name} after its restart"
-        self._check_gone(machine, partition, where, _records(before), _records(after), log.log_end_offset)
+        held = _records(after)
+        self._check_gone(machine, partition, where, _records(before), held, log.log_end_offset)
         self.check_held(machine, place, after, log.high_watermark)
-        self._check_markers(machine, where, _markers(before), _markers(after), log.log_end_offset)
+        self._check_markers(machine, partition, where, _markers(before), _markers(after), held, log.log_end_offset)
 
     def check_held(self, machine: Machine, place: TopicPartition, batches: list[Batch], end: int) -> None:
         """E10 and E13 of what one replica has before `end`: its high watermark, or more if it is to lead."""
@@ -144,8 +148,8 @@ class CompactionChecker:
             original = partition.originals.get(offset)
             if record != original:
                 raise Violation("E10", f"{where} holds {record} at {offset}, where {original} was committed")
-            marker = partition.marker_of.get(offset)
-            if marker is not None and marker < end and marker not in bases:
+            marker = partition.marker_of.get(offset, end)
+            if marker < end and marker not in bases and marker not in partition.outlived:
                 raise Violation("E13", f"{where} holds {record} at {offset}, and not the marker at {marker}")
         for key, offset in partition.latest.items():
             if offset < end and offset not in held and partition.originals[offset].value is not None:
@@ -178,13 +182,25 @@ class CompactionChecker:
                 )
 
     def _check_markers(
-        self, machine: Machine, where: str, had: dict[int, int | None], held: dict[int, int | None], end: int
+        self,
+        machine: Machine,
+        partition: _Partition,
+        where: str,
+        had: dict[int, int | None],
+        markers: dict[int, int | None],
+        held: dict[int, _Held],
+        end: int,
     ) -> None:
-        """E11, of markers."""
-        for offset, horizon_ms in had.items():
-            is_gone = offset not in held and offset < end
-            if is_gone and (horizon_ms is None or horizon_ms > machine.clock.highest_wall_ms):
+        """E11 and E13, of markers that are gone."""
+        gone = {offset: horizon_ms for offset, horizon_ms in had.items() if offset not in markers and offset < end}
+        for offset, horizon_ms in gone.items():
+            if horizon_ms is None or horizon_ms > machine.clock.highest_wall_ms:
                 raise Violation("E11", f"{where} lost the marker at {offset} before its time ({horizon_ms})")
+        for offset, (record, _) in held.items():
+            marker = partition.marker_of.get(offset)
+            if marker in gone:
+                raise Violation("E13", f"{where} lost the marker at {marker} and still holds {record} at {offset}")
+        partition.outlived.update(gone)
 
     def _check_horizons(
         self, machine: Machine, log: Log, where: str, had: dict[int, int | None], held: dict[int, int | None]

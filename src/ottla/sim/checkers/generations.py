@@ -37,6 +37,11 @@ class _Seen(NamedTuple):
     group: ClassicGroup
     generation: int
     state: GroupState
+    members: frozenset[str]
+
+    def may_have_been_empty_since(self, now: _Seen) -> bool:
+        """None of its members is left, and others are there: a node that stood still may notice both in one turn."""
+        return bool(self.members) and bool(now.members) and self.members.isdisjoint(now.members)
 
 
 @dataclass(slots=True)
@@ -137,11 +142,12 @@ class GenerationChecker:
         seen = mind.groups.get(group_id)
         if seen is not None and seen.group is not group:
             seen = None
-        mind.groups[group_id] = _Seen(group, group.generation, group.state)
+        mind.groups[group_id] = now = _Seen(group, group.generation, group.state, frozenset(group.members))
         if seen is not None:
-            rose = group.generation - seen.generation
+            rose = now.generation - seen.generation
             ended = seen.state is GroupState.PREPARING_REBALANCE and group.state in _JOIN_PHASE_OVER
-            if rose not in (0, 1) or (ended and not rose):
+            most = 2 if seen.may_have_been_empty_since(now) else 1
+            if not 0 <= rose <= most or (ended and not rose):
                 raise Violation(
                     "C6",
                     f"{machine.name} has {group_id} in generation {group.generation} ({group.state}), after "

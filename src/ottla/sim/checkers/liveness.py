@@ -25,7 +25,8 @@ def choose_core(cluster: Cluster, places: list[TopicPartition], min_isr: int, ra
     partition at all: those that run have only just begun.
 
     Each partition needs one that may be elected, and stays so: a process that has taken the place of one that died is
-    in no set any more, though the metadata may not say so yet.
+    in no set any more, and one whose leader has asked to leave it out soon will be, though the metadata may not say so
+    yet.
     """
     if not places:
         return None
@@ -43,7 +44,8 @@ def choose_core(cluster: Cluster, places: list[TopicPartition], min_isr: int, ra
             partition = image.partition(*place)
             if partition is None:
                 break
-            candidates = [each for each in core if each.id in (partition.isr or partition.elr)]
+            staying = {*(partition.isr or partition.elr)} - _leaving(cluster, place, partition.leader)
+            candidates = [each for each in core if each.id in staying]
             if not any(map(view.is_registered, candidates)) or len(set(partition.replicas) & ids) < min(
                 min_isr, len(partition.replicas)
             ):
@@ -51,6 +53,13 @@ def choose_core(cluster: Cluster, places: list[TopicPartition], min_isr: int, ra
         else:
             return core
     return None
+
+
+def _leaving(cluster: Cluster, place: TopicPartition, leader: int) -> set[int]:
+    """Whom the leader has asked the controller to leave out of the in-sync set."""
+    hosted = view.hosted(cluster.machines[leader], place) if leader in cluster.machines else None
+    pending = None if hosted is None or hosted.leader is None else hosted.leader.pending
+    return set() if pending is None else {*pending.leaving}
 
 
 def unmet(cluster: Cluster, core: list[Machine], places: list[TopicPartition]) -> list[str]:

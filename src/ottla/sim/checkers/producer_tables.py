@@ -29,15 +29,16 @@ REMEMBERED_BATCHES = 5
 class Account:
     """One producer, by the batches of a log."""
 
-    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "first_timestamp", "last_timestamp", "window")
+    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "last_timestamp", "least_timestamp", "window")
 
     def __init__(self) -> None:
         self.epoch = -1
         self.coordinator_epoch = -1
         self.first_offset = NO_OFFSET
         """Of its open transaction."""
-        self.first_timestamp = self.last_timestamp = -1
-        """Of its first batch and its last."""
+        self.last_timestamp = -1
+        self.least_timestamp: int | None = None
+        """Of all its batches: a marker has the time of its coordinator, which may be behind."""
         self.window: deque[tuple[int, int, int, int]] = deque(maxlen=REMEMBERED_BATCHES)
         """First and last sequence, first and last offset, of its last batches in this epoch."""
 
@@ -55,8 +56,8 @@ class Account:
 
     def take(self, header: BatchHeader) -> None:
         """Its next batch."""
-        if self.first_timestamp < 0:
-            self.first_timestamp = header.max_timestamp
+        if self.least_timestamp is None or header.max_timestamp < self.least_timestamp:
+            self.least_timestamp = header.max_timestamp
         if header.producer_epoch != self.epoch:
             self.epoch = header.producer_epoch
             self.window.clear()
@@ -159,8 +160,9 @@ def _check_forgotten(machine: Machine, where: str, log: Log, producer_id: int, a
 def _same_coordinator(machine: Machine, log: Log, entry: ProducerEntry, account: Account) -> bool:
     if entry.coordinator_epoch == account.coordinator_epoch:
         return True
-    known_ms = machine.clock.highest_wall_ms - account.first_timestamp
-    return entry.coordinator_epoch == -1 and known_ms >= log.producers.expiration_ms
+    assert account.least_timestamp is not None
+    silent_ms = machine.clock.highest_wall_ms - account.least_timestamp
+    return entry.coordinator_epoch == -1 and silent_ms >= log.producers.expiration_ms
 
 
 def _same_window(entry: ProducerEntry, account: Account) -> bool:
