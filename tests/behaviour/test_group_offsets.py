@@ -441,12 +441,13 @@ def test_of_a_group_with_members_expires_what_they_are_not_subscribed_to(hasty_g
     groups.leave(group, member)
 
 
-def test_the_time_of_offsets_runs_from_when_their_group_became_empty(hasty: Node, name: str) -> None:
+def test_the_time_of_offsets_runs_from_when_their_group_became_empty(hasty: Node, name: str, on_apache: bool) -> None:
     """§5.11, 110: for seven days, and not from the commit. Nobody waits for so long: the records are written as a
     coordinator would have, days ago, and the next coordinator finds them.
 
     Where nobody ever joined there is but the commit to go by; and groups of KIP-848 have no record of when they became
-    empty.
+    empty. Offsets of a topic that went while nobody coordinated the group stay with Kafka until they expire; here they
+    go when they are loaded.
     """
     long_ago, lately = now_ms() - 8 * DAY_MS, now_ms() - DAY_MS
     with Client((hasty.host, hasty.port), client_id="__admin_client") as admin:
@@ -456,8 +457,9 @@ def test_the_time_of_offsets_runs_from_when_their_group_became_empty(hasty: Node
         found = admin.describe_topic(GROUP_TOPIC)
         internal, count = Topic(GROUP_TOPIC, found.topic_id), len(found.partitions)
         # All in one partition, so that who looks at one of them looks at all.
-        ids = list(islice(in_partition(0, count), 6))
-        left_lately, left_long_ago, of_nobody, of_nobody_lately, modern, modern_lately = ids
+        ids = list(islice(in_partition(0, count), 7))
+        left_lately, left_long_ago, of_nobody, of_nobody_lately, modern, modern_lately, orphaned = ids
+        gone = Topic(f"{name}-gone", topic.topic_id)
         records = [
             became_empty(left_lately, lately),
             committed(left_lately, topic, long_ago),
@@ -469,6 +471,7 @@ def test_the_time_of_offsets_runs_from_when_their_group_became_empty(hasty: Node
             committed(modern, topic, long_ago),
             StoredRecord(ConsumerGroupMetadataKey(group_id=modern_lately), ConsumerGroupMetadataValue(epoch=1)),
             committed(modern_lately, topic, lately),
+            committed(orphaned, gone, lately),
         ]
         for key, value in map(GROUP_KINDS.encode, records):
             assert admin.produce(internal, batch(value, key=key)).error_code == 0
@@ -479,10 +482,11 @@ def test_the_time_of_offsets_runs_from_when_their_group_became_empty(hasty: Node
         groups = Groups(client)
         for index in range(count):
             groups.ready(next(in_partition(index, count)))
-        stay = {left_lately, of_nobody_lately, modern_lately}
+        stay = {left_lately, of_nobody_lately, modern_lately, *([orphaned] if on_apache else [])}
         assert eventually(lambda: groups.list_groups().keys() & {*ids}, lambda there: len(there) <= len(stay)) == stay
         for group in ids:
-            assert groups.fetch(group, (topic, 0)) == {(name, 0): 7 if group in stay else -1}
+            of = gone if group == orphaned else topic
+            assert groups.fetch(group, (of, 0), version=9) == {(of.name, 0): 7 if group in stay else -1}
 
 
 def in_partition(index: int, count: int) -> Iterator[str]:

@@ -79,11 +79,8 @@ class Group(Protocol):
         ...
 
     def tombstones(self) -> list[StoredRecord]:
-        """What takes the group back, but for its offsets."""
-        ...
-
-    def on_deleted(self) -> Sequence[AnyEffect]:
-        """Its tombstones have been written: its timers are of no use."""
+        """What takes the group back, but for its offsets. Its timers go on: they find no group, unless the tombstones
+        cannot be written."""
         ...
 
     def listed(self) -> ListedGroup:

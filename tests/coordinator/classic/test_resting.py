@@ -105,3 +105,47 @@ def test_a_group_whose_last_generations_were_not_written_keeps_counting_them() -
     bench.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert is_kept(bench)
     assert state(bench) == (GroupState.EMPTY, 4)
+
+
+def test_a_group_comes_back_as_it_was_if_it_could_not_be_deleted() -> None:
+    """While nothing can be written its last member leaves, and somebody tries to delete it: the record has members that
+    nobody watches, and would never let the group go."""
+    bench = Bench(settings(0))
+    member_id = a_member(bench)
+    bench.held = True
+    bench.leave((member_id, None))
+    bench.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    bench.delete()
+    assert bench.groups.group(GROUP) is None
+    bench.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert state(bench) == (GroupState.EMPTY, 2)
+
+
+def test_a_group_that_was_deleted_is_let_go_when_that_is_committed() -> None:
+    bench = Bench(settings(0))
+    bench.join("a")
+    bench.held = True
+    bench.delete()
+    bench.join("a", group="other")
+    bench.delete("other")
+    assert set(bench.groups._gone) == {GROUP, "other"}
+    bench.commit()
+    bench.join("a", group="another")
+    bench.delete("another")
+    assert set(bench.groups._gone) == {"another"}
+
+
+def test_a_static_member_that_waits_longer_than_its_session_is_watched_afterwards() -> None:
+    bench = Bench(settings(0))
+    token = bench.join("a", instance_id="i")
+    bench.pass_time(0)
+    member_id = answer(bench, token).member_id
+    bench.sync(member_id, 1, {member_id: b"all"}, instance_id="i")
+    bench.held = True
+    token = bench.join("a", instance_id="i")
+    bench.pass_time(10_000)
+    bench.commit()
+    bench.held = False
+    assert answer(bench, token).error_code == ErrorCode.NONE
+    bench.pass_time(10_000)
+    assert state(bench)[0] is GroupState.EMPTY

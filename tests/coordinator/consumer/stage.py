@@ -189,8 +189,9 @@ class Stage:
         self.log.append(record)
         self.shard.replay(record, -1, -1)
 
-    def commit(self) -> None:
-        while self._pending:
+    def commit(self, end: int | None = None) -> None:
+        """All that was written, or what lies before `end`."""
+        while self._pending and (end is None or self._pending[0].end <= end):
             pending = self._pending.popleft()
             self.committed = pending.end
             self.shared.timeline.commit(pending.end)

@@ -256,6 +256,20 @@ def test_who_does_not_give_up_in_time_is_out_though_that_cannot_be_written_at_fi
     assert list(stage.group().members) == ["m2"]
 
 
+def test_who_says_that_it_gave_up_has_no_more_time_for_it_if_that_cannot_be_written(stage: Stage) -> None:
+    stage.heartbeat("m1", 0, topics=["a"], rebalance_timeout_ms=10_000)
+    stage.heartbeat("m2", 0, topics=["a"])
+    stage.heartbeat("m1", 2)
+    stage.auto_commit = False
+    stage.heartbeat("m1", 2, owned={"a": [0, 1]})
+    stage.revert()
+    stage.auto_commit = True
+    stage.advance(9_999)
+    stage.heartbeat("m1", 2)
+    assert stage.advance(1) == ["rebalance g m1"]
+    assert list(stage.group().members) == ["m2"]
+
+
 def test_a_member_that_was_never_asked_to_give_up_is_not_out_for_it(stage: Stage) -> None:
     stage.heartbeat("m1", 0, topics=["a"], rebalance_timeout_ms=10_000)
     stage.heartbeat("m2", 0, topics=["a"])

@@ -117,6 +117,66 @@ def test_a_new_client_that_is_refused_leaves_the_classic_group_as_it_was(stage: 
     assert joined(waiting) == ("old-o1", 3)
 
 
+def test_an_upgrade_that_could_not_be_written_leaves_the_classic_group_as_it_was(stage: Stage) -> None:
+    """Its record is of the generation before, with a member that has left and that nobody watches."""
+    a_classic_group(stage)
+    stage.leave(("old-o2", None))
+    assert joined(stage.join("old-o1", ["a"], owned={"a": [0, 1]})) == ("old-o1", 3)
+    stage.auto_commit = False
+    stage.heartbeat("n1", 0, topics=["a"])
+    assert stage.shard.classic.group("g") is None
+    stage.revert()
+    stage.auto_commit = True
+    group = stage.shard.classic.group("g")
+    assert group is not None
+    assert (list(group.members), group.generation) == (["old-o1"], 3)
+    plan = {"a": [0, 1, 2, 3]}
+    assert synced(stage.sync("old-o1", 3, assignments={"old-o1": plan})) == plan
+    assert "session g old-o1" in stage.advance(20_000)
+    assert group.is_empty()
+
+
+def test_a_plan_that_is_committed_before_an_upgrade_that_could_not_be_written_holds(stage: Stage) -> None:
+    a_classic_group(stage)
+    stage.leave(("old-o2", None))
+    stage.join("old-o1", ["a"], owned={"a": [0, 1]})
+    stage.auto_commit = False
+    plan = {"a": [0, 1, 2, 3]}
+    waiting = stage.sync("old-o1", 3, assignments={"old-o1": plan})
+    planned_to = len(stage.log)
+    stage.heartbeat("n1", 0, topics=["a"])
+    stage.commit(planned_to)
+    stage.revert()
+    stage.auto_commit = True
+    assert code(waiting) == "COORDINATOR_NOT_AVAILABLE"
+    assert joined(stage.join("old-o1", ["a"], owned=plan)) == ("old-o1", 4)
+    assert synced(stage.sync("old-o1", 4, assignments={"old-o1": plan})) == plan
+
+
+def test_who_waits_for_others_is_watched_again_after_an_upgrade_that_could_not_be_written(stage: Stage) -> None:
+    """Static members, whom nothing but the end of their sessions removes."""
+    first = stage.join("", ["a"], instance="s1", fresh="1")
+    stage.advance(0)
+    assert joined(first) == ("s1-1", 1)
+    stage.sync("s1-1", 1, instance="s1", assignments={})
+    stage.join("", ["a"], instance="s2", fresh="2")
+    assert joined(stage.join("s1-1", ["a"], instance="s1")) == ("s1-1", 2)
+    stage.sync("s1-1", 2, instance="s1", assignments={})
+    stage.sync("s2-2", 2, instance="s2")
+    stage.join("s1-1", ["a"], instance="s1")
+    stage.advance(15_000)
+    stage.beat("s2-2", 2, instance="s2")
+    assert "session g s1-1" in stage.advance(10_000)
+    stage.auto_commit = False
+    stage.heartbeat("n1", 0, topics=["a"])
+    stage.revert()
+    stage.auto_commit = True
+    stage.advance(120_000)
+    group = stage.shard.classic.group("g")
+    assert group is not None
+    assert group.is_empty()
+
+
 def test_the_last_new_client_leaves_and_the_group_is_classic_again(stage: Stage) -> None:
     stage.heartbeat("n1", 0, topics=["a"])
     stage.join("", ["a"], fresh="o1")

@@ -133,9 +133,6 @@ class ActingGroup:
     def tombstones(self) -> list[StoredRecord]:
         return [StoredRecord(GroupMetadataKey(group=self.group_id), None)]
 
-    def on_deleted(self) -> Sequence[AnyEffect]:
-        return ()
-
     def listed(self) -> ListedGroup:
         return ListedGroup(
             group_id=self.group_id,

@@ -99,6 +99,20 @@ class Node:
         answer.set_exception(PeerLost(ErrorCode.NETWORK_EXCEPTION, "hung up"))
 
 
+def decision(
+    name: str, producer_id: int, *partitions: TopicPartition, commit: bool = True, epoch: int = 4
+) -> SendMarkers:
+    return SendMarkers(
+        transactional_id=name,
+        producer_id=producer_id,
+        producer_epoch=7,
+        commit=commit,
+        partitions=partitions,
+        coordinator_epoch=epoch,
+        transaction_version=2,
+    )
+
+
 class Surroundings:
     """What a marker sender sees of its node: who leads what, who is alive, time, and its coordinators."""
 
@@ -108,12 +122,16 @@ class Surroundings:
         self.nodes = {node_id: Node(node_id) for node_id in (2, 3)}
         self.reported: list[tuple[str, list[TopicPartition]]] = []
         self.due: list[Callable[[], None]] = []
+        self.now_s = 1_000.0
+        self.pause_ms = 0.0
+        """Until the last that is due."""
         self.tasks: list[asyncio.Task[None]] = []
         self.bugs: list[BaseException] = []
         services = SimpleNamespace(
             node_id=US,
             image=SimpleNamespace(partition=self.partition, broker=self.broker),
             config=SimpleNamespace(inter_broker_listener_name="PLAINTEXT", get_int=lambda name: 30_000),
+            clock=SimpleNamespace(monotonic=lambda: self.now_s),
             timers=SimpleNamespace(after=self.after),
             transactions=SimpleNamespace(write=self.write),
             spawn=self.spawn,
@@ -136,8 +154,9 @@ class Surroundings:
             self.nodes[port] = Node(port)
         return self.nodes[port]
 
-    def after(self, delay_ms: int, call: Callable[[], None]) -> object:
+    def after(self, delay_ms: float, call: Callable[[], None]) -> object:
         self.due.append(call)
+        self.pause_ms = delay_ms
         return SimpleNamespace(cancel=lambda: self.due.remove(call))
 
     def write(self, name: str, operation: Callable[[object, int], Outcome[None]]) -> None:
@@ -156,16 +175,7 @@ class Surroundings:
     async def decide(
         self, name: str, producer_id: int, *partitions: TopicPartition, commit: bool = True, epoch: int = 4
     ) -> None:
-        effect = SendMarkers(
-            transactional_id=name,
-            producer_id=producer_id,
-            producer_epoch=7,
-            commit=commit,
-            partitions=partitions,
-            coordinator_epoch=epoch,
-            transaction_version=2,
-        )
-        self.sender.carry_out(0, epoch, effect)
+        self.sender.carry_out(0, epoch, decision(name, producer_id, *partitions, commit=commit, epoch=epoch))
         await self.settle()
 
     async def settle(self) -> None:
@@ -174,6 +184,7 @@ class Surroundings:
 
     async def wait(self) -> None:
         """Until what was put off is tried again."""
+        self.now_s += self.pause_ms / 1000 + 0.001
         due, self.due = self.due, []
         for call in due:
             call()
@@ -265,6 +276,31 @@ async def test_a_refused_marker_is_sent_again(surroundings: Surroundings, code: 
     surroundings.nodes[2].answer()
     await surroundings.settle()
     assert surroundings.reported == [("t", [A])]
+
+
+async def test_very_many_that_have_to_wait_are_tried_less_often(surroundings: Surroundings) -> None:
+    surroundings.fenced = {2}
+    for number in range(2_000):
+        surroundings.sender.carry_out(0, 4, decision(f"t{number}", number, A))
+    assert surroundings.pause_ms == 100
+    await surroundings.wait()
+    # All were tried; the next time is after 400 ms, of which 100 have passed when somebody looks.
+    assert surroundings.pause_ms == 100
+    await surroundings.wait()
+    assert surroundings.pause_ms == pytest.approx(300, abs=5)
+    surroundings.fenced = set()
+    assert not surroundings.nodes[2].asked
+    await surroundings.wait()
+    assert len(surroundings.nodes[2].written()) == 2_000
+    surroundings.nodes[2].answer()
+    await surroundings.settle()
+    # One alone need not wait for so long.
+    surroundings.fenced = {2}
+    await surroundings.decide("alone", 9_999, A)
+    surroundings.fenced = set()
+    assert surroundings.pause_ms == 100
+    await surroundings.wait()
+    assert len(surroundings.nodes[2].written()) == 1
 
 
 async def test_a_request_that_fails_in_any_way_is_sent_again(surroundings: Surroundings) -> None:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 RETRY_MS = 100
+RETRIED_A_SECOND_MAX = 5_000
+"""Decisions. More of them are tried again less often: a partition that nobody leads for a while may keep very many
+waiting, and others want the loop, too."""
 PARTITIONS_AT_ONCE_MAX = 5_000
 """In one request."""
 
@@ -95,6 +98,8 @@ class MarkerSender:
         self._lines: Lines[_Job, set[TopicPartition]] = Lines(services, peers, self._on_line_lost)
         self._later: Markers = {}
         self._retry: Timer | None = None
+        self._tried_s = 0.0
+        """When what had been put off was last tried again."""
         self._closed = False
 
     def carry_out(self, partition: int, leader_epoch: int, effect: Effect) -> None:
@@ -172,6 +177,12 @@ class MarkerSender:
 
     def _try_again(self) -> None:
         self._retry = None
+        now_s = self._services.clock.monotonic()
+        early_s = self._tried_s + len(self._later) / RETRIED_A_SECOND_MAX - now_s
+        if early_s > 0:
+            self._retry = self._services.timers.after(max(1, early_s * 1000), self._try_again)
+            return
+        self._tried_s = now_s
         markers, self._later = self._later, {}
         for job, partitions in markers.items():
             self._send(job, sorted(partitions))

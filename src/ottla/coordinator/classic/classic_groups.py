@@ -2,8 +2,9 @@
 
 Part of a `GroupShard`, which asks it only about groups that are classic ones or none at all. `_stored` is what the
 records say, and whether a group exists; `_live` has the groups as requests see them, made from the record when they are
-first asked for. A group that is live and not stored any more was deleted, or its first record could not be written. One
-without members whose record says everything is not kept live: there may be very many, and whoever asks gets a new one.
+first asked for. A group that is live and not stored could not be written yet. One without members whose record says
+everything is not kept live: there may be very many, and whoever asks gets a new one. What a tombstone takes back is
+kept aside (`_gone`) until that is committed, since the record of a group that comes back may be older than the group.
 
 Four kinds of record matter beyond being written, so their outcomes have a tag: `Made`, `Assigned` and `Replaced` say
 what to do when the append has ended, as Kafka does; after `Emptied` the group may rest.
@@ -87,6 +88,8 @@ class ClassicGroups:
         self._config = ClassicConfig.of(shared.config)
         self._stored: TimelineMap[str, GroupMetadataValue] = TimelineMap(shared.timeline)
         self._live: dict[str, ClassicGroup] = {}
+        self._gone: dict[str, ClassicGroup] = {}
+        """Those that were live when a tombstone took them back. If it cannot be written they are live again."""
 
     # What the other parts and the describing requests see.
 
@@ -97,8 +100,9 @@ class ClassicGroups:
             return None
         group = self._live.get(group_id)
         if group is None:
-            group = group_from(group_id, stored)
-            if group.members:
+            back = self._gone.pop(group_id, None)
+            group = back or group_from(group_id, stored)
+            if back is not None or group.members:
                 self._live[group_id] = group
         return group
 
@@ -287,12 +291,15 @@ class ClassicGroups:
     def dissolve(self, group_id: str) -> list[AnyEffect]:
         """The group becomes one of another kind, by a tombstone that follows: who waits in it joins that one.
 
-        Its timers go on: they find no group, unless the tombstone cannot be written, and then they are needed.
+        Its timers go on: they find no group, unless the tombstone cannot be written, and then they are needed. So are
+        those of members whose sessions ended unnoticed while they waited for us.
         """
         turn = Turn(now_ms=0)
         group = self.group(group_id)
         assert group is not None
         self._refuse_all(group, ErrorCode.REBALANCE_IN_PROGRESS, turn)
+        for member in group.members.values():
+            expect_heartbeat(group, member, turn)
         return turn.effects
 
     def adopt(self, group_id: str, value: GroupMetadataValue, *, rebalance: bool, now_ms: int) -> list[AnyEffect]:
@@ -317,8 +324,12 @@ class ClassicGroups:
         else:
             assert isinstance(value, GroupMetadataValue)
             self._stored[group_id] = value
-        if value is None or self._timeline.loading:
-            self._bury(group_id)
+        if self._timeline.loading:
+            self._live.pop(group_id, None)  # Nothing is undone, and the record says everything.
+        elif value is None:
+            self._set_aside(group_id)
+        else:
+            self._gone.pop(group_id, None)
 
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         """Members have their whole session to find the new coordinator."""
@@ -371,7 +382,7 @@ class ClassicGroups:
         return turn.outcome()
 
     def _on_assigned(self, tag: Assigned, error: ErrorCode, turn: Turn) -> None:
-        group = self.group(tag.group_id)
+        group = self.group(tag.group_id) or self._gone.get(tag.group_id)
         if group is None or group.state is not GroupState.COMPLETING_REBALANCE or group.generation != tag.generation:
             return  # Somebody joined or left meanwhile, and this generation is over.
         if error:
@@ -395,6 +406,8 @@ class ClassicGroups:
         token = None if member is None else group.take_join(member)
         if member is None or token is None:
             return  # It was replaced in its turn, and told so.
+        # Its session may have ended unnoticed while it waited for us.
+        expect_heartbeat(group, member, turn)
         response = joined(group, member)
         if tag.api_version >= _SKIP_ASSIGNMENT_FROM:
             response.skip_assignment = group.leader_id == member.member_id
@@ -415,10 +428,10 @@ class ClassicGroups:
 
     def _end(self, group_id: str, error: ErrorCode, turn: Turn) -> None:
         """The group never came to be written: nobody may go on waiting in it."""
-        group = self._live.get(group_id)
+        group = self._live.pop(group_id, None)
         if group is not None:
             self._refuse_all(group, error, turn)
-            self._bury(group_id)
+            group.transition(GroupState.DEAD, turn.now_ms)
 
     def _refuse_all(self, group: ClassicGroup, error: ErrorCode, turn: Turn) -> None:
         for member in group.members.values():
@@ -450,10 +463,13 @@ class ClassicGroups:
         if self._stored.committed(group_id) is stored:
             del self._live[group_id]
 
-    def _bury(self, group_id: str) -> None:
+    def _set_aside(self, group_id: str) -> None:
+        """A tombstone has taken the group back. Those are forgotten of which that has been committed since."""
+        for gone in [gone for gone in self._gone if gone not in self._stored and self._stored.is_settled(gone)]:
+            del self._gone[gone]
         group = self._live.pop(group_id, None)
         if group is not None:
-            group.transition(GroupState.DEAD, group.state_timestamp_ms)
+            self._gone[group_id] = group
 
 
 def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from ottla.coordinator.groups import EMBEDDED_ELEMENTS_MAX, GroupKind
 from ottla.coordinator.java_hash import java_hash
-from ottla.coordinator.outcome import AnyEffect, CancelTimer, SetTimer
+from ottla.coordinator.outcome import AnyEffect, SetTimer
 from ottla.coordinator.stored import StoredRecord
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -95,7 +95,7 @@ class ClassicGroup:
     PreparingRebalance → Empty: the next generation begins, and nobody joined.
     CompletingRebalance → Stable: the leader's assignments are committed.
     CompletingRebalance, Stable → PreparingRebalance: a member joins, leaves, is lost, or offers other protocols.
-    any → Dead: the group was deleted, or became a group of another kind, or never came to be written.
+    any → Dead: the group never came to be written. (One that was deleted is let go as it is.)
     """
 
     group_id: str
@@ -382,10 +382,6 @@ class ClassicGroup:
 
     def tombstones(self) -> list[StoredRecord]:
         return [StoredRecord(GroupMetadataKey(group=self.group_id), None)]
-
-    def on_deleted(self) -> list[AnyEffect]:
-        """Only ids that were given out can have left a timer: a group that is deleted has no members."""
-        return [CancelTimer(key=self.session_key(member_id)) for member_id in sorted(self.pending_members)]
 
     def listed(self) -> ListedGroup:
         return ListedGroup(

@@ -308,11 +308,9 @@ class Engine:
         )
         if moved != member:
             turn.records.append(records.current(group.group_id, moved))
-            if not moved.uses_classic:
-                if moved.has_to_revoke:
-                    turn.set_timer(REBALANCE, group.group_id, moved.member_id, moved.rebalance_timeout_ms)
-                else:
-                    turn.cancel_timer(REBALANCE, group.group_id, moved.member_id)
+            if moved.has_to_revoke and not moved.uses_classic:
+                # It runs also when nothing is to be given up any more: should that not be written, it is still needed.
+                turn.set_timer(REBALANCE, group.group_id, moved.member_id, moved.rebalance_timeout_ms)
         return moved
 
     def await_join(self, group_id: str, member: Member, turn: Turn) -> None:
@@ -389,7 +387,7 @@ class Engine:
         return [pattern for pattern, count in counts.items() if group.regex_members.get(pattern) == count]
 
     def _cancel_timers(self, group_id: str, member_id: str, turn: Turn) -> None:
-        """But for its session's: should the records not be written, the member is still there, and that must end."""
+        """Those of the classic protocol, which a member of the same id might not speak. The others go on: should the
+        records not be written, the member is still there, and has to end its session and to give up partitions."""
         self.on_joined(group_id, member_id, turn)
-        for kind in (REBALANCE, SYNC):
-            turn.cancel_timer(kind, group_id, member_id)
+        turn.cancel_timer(SYNC, group_id, member_id)

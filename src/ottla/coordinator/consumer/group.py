@@ -250,9 +250,6 @@ class ConsumerGroup:
     def tombstones(self) -> list[StoredRecord]:
         return records.no_group(self.group_id, self.members, self.regexes)
 
-    def on_deleted(self) -> Sequence[AnyEffect]:
-        return ()  # A group without members has no timers.
-
     def listed(self) -> ListedGroup:
         return ListedGroup(
             group_id=self.group_id,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ottla.coordinator.groups import GroupDirectory
 from ottla.coordinator.offsets.codec import encode_key
 from ottla.coordinator.offsets.state import OffsetState
-from ottla.coordinator.outcome import AnyEffect, Outcome
+from ottla.coordinator.outcome import Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups_response import DeletableGroupResult
@@ -56,7 +56,6 @@ def delete_groups(
     """Each group that may go, with its offsets."""
     results: list[DeletableGroupResult] = []
     records: list[AnyRecord] = []
-    effects: list[AnyEffect] = []
     for group_id in dict.fromkeys(group_ids):
         result = DeletableGroupResult(group_id=group_id)
         results.append(result)
@@ -70,8 +69,7 @@ def delete_groups(
             continue
         records.extend(_tombstones_of_group(state, group_id))
         records.extend(group.tombstones())
-        effects.extend(group.on_deleted())
-    return Outcome(results, records, effects, atomic=False)
+    return Outcome(results, records, atomic=False)
 
 
 def _tombstones_of_group(state: OffsetState, group_id: str) -> list[EncodedRecord]:

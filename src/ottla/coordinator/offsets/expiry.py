@@ -13,7 +13,7 @@ from ottla.coordinator.offsets.codec import NEVER, decode_value
 from ottla.coordinator.offsets.deletion import tombstone
 from ottla.coordinator.offsets.state import OffsetState
 from ottla.coordinator.offsets.table import value_of
-from ottla.coordinator.outcome import AnyEffect, Outcome, SetTimer
+from ottla.coordinator.outcome import Outcome, SetTimer
 from ottla.coordinator.stored import AnyRecord
 
 TIMER = ("offsets", "expiry")
@@ -45,16 +45,15 @@ class Expiry:
         if not self._left:
             self._left = self._shared.groups.group_ids()
         records: list[AnyRecord] = []
-        effects: list[AnyEffect] = []
         looked_at = 0
         while self._left and looked_at < SLICE_OFFSETS:
             group = self._shared.groups.group(self._left.pop())
             if group is not None:
-                looked_at += 1 + self._expire(group, now_ms, records, effects)
-        effects.append(SetTimer(key=TIMER, delay_ms=PAUSE_MS if self._left else self._interval_ms))
-        return Outcome(records=records, effects=effects, atomic=False)
+                looked_at += 1 + self._expire(group, now_ms, records)
+        again = SetTimer(key=TIMER, delay_ms=PAUSE_MS if self._left else self._interval_ms)
+        return Outcome(records=records, effects=[again], atomic=False)
 
-    def _expire(self, group: Group, now_ms: int, records: list[AnyRecord], effects: list[AnyEffect]) -> int:
+    def _expire(self, group: Group, now_ms: int, records: list[AnyRecord]) -> int:
         """How many offsets were looked at."""
         group_id = group.group_id
         topics = self._state.table.topics(group_id)
@@ -73,7 +72,6 @@ class Expiry:
                     all_expired = False
         if all_expired and group.is_empty() and not self._state.has_staged(group_id):
             records.extend(group.tombstones())
-            effects.extend(group.on_deleted())
         return count
 
     def _is_expired(self, group: Group, kept: bytes, now_ms: int) -> bool:

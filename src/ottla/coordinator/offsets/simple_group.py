@@ -71,9 +71,6 @@ class SimpleGroup:
     def tombstones(self) -> list[StoredRecord]:
         return [StoredRecord(GroupMetadataKey(group=self.group_id), None)]
 
-    def on_deleted(self) -> Sequence[AnyEffect]:
-        return ()
-
     def listed(self) -> ListedGroup:
         return ListedGroup(group_id=self.group_id, group_state=_EMPTY, group_type=self.kind.value)
 
