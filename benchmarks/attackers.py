@@ -1,7 +1,8 @@
 """Those who mean no good, for `benchmarks.hostile`: each takes a cluster and does its worst for a while.
 
-They run at the lowest priority (`giving_way`), since they share the machine with whom they attack. Whoever sends spoilt
-requests is a process of its own, one a node (`python -m benchmarks.attackers`), which says how far it is.
+They share the machine with whom they attack, which nobody who means harm would have to: so each is a process of its own
+(`python -m benchmarks.attackers KIND`), which takes only what others leave (`ottla.runtime.modesty`), and says how far
+it is.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import resource
 import selectors
 import socket
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from ottla.runtime.modesty import make_modest, take_only_what_is_left
 from ottla.wire.frames import request_frame
 from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from tests.hostile.test_fuzz import inputs, is_answered
@@ -30,11 +31,10 @@ from .load import LoadFailed
 LARGE_TOPIC = "large"
 """What those who never read are fetching."""
 TELLS_EVERY_S = 0.5
-LOWEST = 19
-"""The priority that gives way to all others."""
 MAKES_TOPICS = (19, 37)
 """What would only fill the disk, and does so for whoever is allowed to."""
 
+Address = tuple[str, int]
 Tick = Callable[[float], None]
 """Told how much of the work is done, from 0 to 1; raises if a node has died meanwhile."""
 
@@ -49,30 +49,106 @@ _FETCH_ALL = request_frame(
         topics=[FetchTopic(topic=LARGE_TOPIC, partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)])],
     ).encode(12),
 )
+_CREEPING = request_frame(3, 12, 7, "x" * 2000, b"\0\0\0\0")
 _ROOT = Path(__file__).parents[1]
 
 
-def giving_way(work: Callable[[], str]) -> str:
-    """What `work` returns, done at the lowest priority: in a thread, since a process could not get its own back."""
-    done: list[str] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)
-        try:
-            done.append(work())
-        except BaseException as failure:
-            failed.append(failure)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return done[0]
+# On the benchmark's side.
 
 
-# Spoilt requests.
+class Attacker:
+    """A process that attacks some nodes, and what it has said last: how much is `done`, and counts of its own."""
+
+    def __init__(self, kind: str, nodes: Sequence[ClusterNode], **options: object) -> None:
+        self.said: dict[str, float] = {"done": 0.0}
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "benchmarks.attackers", kind),
+                *(f"{HOST}:{node.port}" for node in nodes),
+                *(f"--{name}={value}" for name, value in options.items()),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_ROOT,
+            start_new_session=True,
+        )
+        make_modest(self.process.pid)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said = json.loads(line)
+
+    def end(self) -> int:
+        """The status, once all that it said is read."""
+        if self.process.poll() is None:
+            self.process.kill()
+        status = self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+
+def _sum_of(attackers: Sequence[Attacker], tick: Tick) -> dict[str, float]:
+    """What they have counted together, when all are done."""
+    try:
+        while any(attacker.process.poll() is None for attacker in attackers):
+            tick(sum(attacker.said["done"] for attacker in attackers) / len(attackers))
+            time.sleep(TELLS_EVERY_S)
+    finally:
+        statuses = [attacker.end() for attacker in attackers]
+    if any(statuses):
+        raise LoadFailed("an attacker could not go on: a node has died, or does not accept")
+    return {name: sum(attacker.said[name] for attacker in attackers) for name in attackers[0].said}
+
+
+def spoilt_requests(cluster: Cluster, corpus: Path, count: int, rate: float, tick: Tick) -> str:
+    """From one attacker a node."""
+    nodes = list(cluster.nodes.values())
+    share = -(-count // len(nodes))
+    began_s = time.monotonic()
+    found = _sum_of(
+        [
+            Attacker("spoilt", [node], corpus=corpus, seed=node.node_id, count=share, rate=rate / len(nodes))
+            for node in nodes
+        ],
+        tick,
+    )
+    took_s = time.monotonic() - began_s
+    tried = found["answered"] + found["closed"] + found["waited"]
+    if tried < count:
+        raise LoadFailed(f"only {tried:,} spoilt requests were sent")
+    return (
+        f"{tried:,} requests in {took_s:.0f} s ({tried / took_s:,.0f}/s): {found['answered']:,} answered, "
+        f"{found['closed']:,} hung up on, {found['waited']:,} waited for the rest"
+    )
+
+
+def held_connections(cluster: Cluster, count: int, seconds: float, tick: Tick) -> str:
+    found = _sum_of([Attacker("held", list(cluster.nodes.values()), count=count, seconds=seconds)], tick)
+    if gone := found["gone"]:
+        raise LoadFailed(f"{gone:,} of {count:,} connections were closed while they were held")
+    return f"{count:,} connections opened in {found['opened_s']:.1f} s and held for {seconds:.0f} s; none was closed"
+
+
+def creeping_connections(cluster: Cluster, count: int, seconds: float, tick: Tick) -> str:
+    found = _sum_of([Attacker("creeping", list(cluster.nodes.values()), count=count, seconds=seconds)], tick)
+    return f"{count:,} connections sent a byte a second for {seconds:.0f} s, {found['sent']:,} bytes in all"
+
+
+def deaf_clients(cluster: Cluster, count: int, seconds: float, tick: Tick) -> str:
+    found = _sum_of([Attacker("deaf", [cluster.leader_of(LARGE_TOPIC)], count=count, seconds=seconds)], tick)
+    return f"{count} consumers fetched {found['asked']:,} times in {seconds:.0f} s, and read nothing"
+
+
+def wait(seconds: float, tick: Tick) -> None:
+    began_s = time.monotonic()
+    while (passed_s := time.monotonic() - began_s) < seconds:
+        tick(passed_s / seconds)
+        time.sleep(min(TELLS_EVERY_S, seconds - passed_s))
 
 
 def write_corpus(path: Path) -> None:
@@ -89,8 +165,15 @@ def write_corpus(path: Path) -> None:
     path.write_text("".join(f"{data.hex()}\n" for data in corpus))
 
 
-def attack(address: tuple[str, int], corpus_file: Path, seed: int, count: int, rate: float) -> None:
-    """One attacker: its requests one by one, each followed by one that has to be answered or hung up on."""
+# In the attacker's process.
+
+
+def _tell(done: float, **counts: float) -> None:
+    print(json.dumps({"done": done, **counts}), flush=True)
+
+
+def spoil(address: Address, corpus_file: Path, seed: int, count: int, rate: float) -> None:
+    """Requests one by one, each followed by one that has to be answered or hung up on."""
     corpus = [bytes.fromhex(line) for line in corpus_file.read_text().splitlines()]
     names = {True: "answered", False: "closed", None: "waited"}
     tally = dict.fromkeys(names.values(), 0)
@@ -104,7 +187,7 @@ def attack(address: tuple[str, int], corpus_file: Path, seed: int, count: int, r
             sock = socket.create_connection(address, timeout=30)
         now_s = time.monotonic()
         if tried == count or now_s > told_s + TELLS_EVERY_S:
-            print(json.dumps(tally), flush=True)
+            _tell(tried / count, **tally)
             told_s = now_s
         if tried == count:
             break
@@ -114,76 +197,9 @@ def attack(address: tuple[str, int], corpus_file: Path, seed: int, count: int, r
     sock.close()
 
 
-class Attacker:
-    """A process that sends spoilt requests to one node, and what it has said last."""
-
-    def __init__(self, node: ClusterNode, corpus: Path, count: int, rate: float) -> None:
-        self.tally = {"answered": 0, "closed": 0, "waited": 0}
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "benchmarks.attackers", f"{HOST}:{node.port}", str(corpus)),
-                *("--seed", str(node.node_id), "--requests", str(count), "--rate", str(rate)),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=_ROOT,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.tally = json.loads(line)
-
-    @property
-    def tried(self) -> int:
-        return sum(self.tally.values())
-
-    def end(self) -> int:
-        """The status, once all that it said is read."""
-        if self.process.poll() is None:
-            self.process.kill()
-        status = self.process.wait()
-        self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return status
-
-
-def spoilt_requests(cluster: Cluster, corpus: Path, count: int, rate: float, tick: Tick) -> str:
-    """From one attacker a node."""
-    nodes = list(cluster.nodes.values())
-    share = -(-count // len(nodes))
-    attackers = [Attacker(node, corpus, share, rate / len(nodes)) for node in nodes]
-    began_s = time.monotonic()
-    try:
-        while any(attacker.process.poll() is None for attacker in attackers):
-            tick(sum(attacker.tried for attacker in attackers) / (share * len(nodes)))
-            time.sleep(TELLS_EVERY_S)
-    finally:
-        took_s = time.monotonic() - began_s
-        statuses = [attacker.end() for attacker in attackers]
-    if any(statuses):
-        raise LoadFailed("an attacker could not go on: a node has died, or does not accept")
-    tried = sum(attacker.tried for attacker in attackers)
-    if tried < count:
-        raise LoadFailed(f"only {tried:,} spoilt requests were sent")
-    answered, closed, waited = (
-        sum(attacker.tally[verdict] for attacker in attackers) for verdict in ("answered", "closed", "waited")
-    )
-    return (
-        f"{tried:,} requests in {took_s:.0f} s ({tried / took_s:,.0f}/s): {answered:,} answered, {closed:,} hung up "
-        f"on, {waited:,} waited for the rest"
-    )
-
-
-# Connections.
-
-
 @contextlib.contextmanager
 def opened(
-    nodes: Sequence[ClusterNode], count: int, receive_buffer: int | None = None
+    addresses: Sequence[Address], count: int, receive_buffer: int | None = None
 ) -> Iterator[list[socket.socket]]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -195,56 +211,45 @@ def opened(
             if receive_buffer is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             sock.settimeout(60)
-            sock.connect((HOST, nodes[number % len(nodes)].port))
+            sock.connect(addresses[number % len(addresses)])
         yield socks
     finally:
         for sock in socks:
             sock.close()
 
 
-def wait(seconds: float, tick: Tick) -> None:
+def hold(addresses: Sequence[Address], count: int, seconds: float) -> None:
     began_s = time.monotonic()
-    while (passed_s := time.monotonic() - began_s) < seconds:
-        tick(passed_s / seconds)
-        time.sleep(min(TELLS_EVERY_S, seconds - passed_s))
+    with opened(addresses, count) as socks:
+        opened_s = time.monotonic() - began_s
+        wait(seconds, _tell)
+        _tell(1.0, opened_s=opened_s, gone=sum(_is_closed(sock) for sock in socks))
 
 
-def held_connections(cluster: Cluster, count: int, seconds: float, tick: Tick) -> str:
-    began_s = time.monotonic()
-    with opened(list(cluster.nodes.values()), count) as socks:
-        took_s = time.monotonic() - began_s
-        wait(seconds, tick)
-        gone = sum(_is_closed(sock) for sock in socks)
-    if gone:
-        raise LoadFailed(f"{gone:,} of {count:,} connections were closed while they were held")
-    return f"{count:,} connections opened in {took_s:.1f} s and held for {seconds:.0f} s; none was closed"
-
-
-def creeping_connections(cluster: Cluster, count: int, seconds: float, tick: Tick) -> str:
-    frame = request_frame(3, 12, 7, "x" * 2000, b"\0\0\0\0")
-    with opened(list(cluster.nodes.values()), count) as socks:
-        sent = 0
+def creep(addresses: Sequence[Address], count: int, seconds: float) -> None:
+    sent = 0
+    with opened(addresses, count) as socks:
         began_s = time.monotonic()
-        while (passed_s := time.monotonic() - began_s) < seconds:
-            tick(passed_s / seconds)
+        for second in range(round(seconds)):
+            _tell(second / seconds, sent=sent)
             for sock in socks:
                 with contextlib.suppress(OSError):
-                    sock.send(frame[sent : sent + 1])
-            sent += 1
-            time.sleep(max(0.0, began_s + sent - time.monotonic()))
-    return f"{count:,} connections sent a byte a second for {seconds:.0f} s"
+                    sent += sock.send(_CREEPING[second : second + 1])
+            time.sleep(max(0.0, began_s + second + 1 - time.monotonic()))
+    _tell(1.0, sent=sent)
 
 
-def deaf_clients(cluster: Cluster, count: int, seconds: float, tick: Tick) -> str:
+def fetch_without_reading(addresses: Sequence[Address], count: int, seconds: float) -> None:
     asked = 0
-    nodes = [cluster.leader_of(LARGE_TOPIC)]
-    with opened(nodes, count, receive_buffer=4096) as socks, selectors.DefaultSelector() as ready:
+    with opened(addresses, count, receive_buffer=4096) as socks, selectors.DefaultSelector() as ready:
         for sock in socks:
             sock.setblocking(False)
             ready.register(sock, selectors.EVENT_WRITE)
-        began_s = time.monotonic()
-        while (passed_s := time.monotonic() - began_s) < seconds:
-            tick(passed_s / seconds)
+        began_s = told_s = time.monotonic()
+        while (now_s := time.monotonic()) < began_s + seconds:
+            if now_s > told_s + TELLS_EVERY_S:
+                _tell((now_s - began_s) / seconds, asked=asked)
+                told_s = now_s
             for key, _ in ready.select(0.1) if ready.get_map() else ():
                 assert isinstance(key.fileobj, socket.socket)
                 try:
@@ -254,7 +259,7 @@ def deaf_clients(cluster: Cluster, count: int, seconds: float, tick: Tick) -> st
                 except OSError:
                     ready.unregister(key.fileobj)
             time.sleep(0.005)
-    return f"{count} consumers fetched {asked:,} times in {seconds:.0f} s, and read nothing"
+    _tell(1.0, asked=asked)
 
 
 def _is_closed(sock: socket.socket) -> bool:
@@ -269,14 +274,26 @@ def _is_closed(sock: socket.socket) -> bool:
 
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attackers", description="One attacker.")
-    parser.add_argument("address", metavar="HOST:PORT")
-    parser.add_argument("corpus", type=Path)
+    parser.add_argument("kind", choices=("spoilt", "held", "creeping", "deaf"))
+    parser.add_argument("addresses", metavar="HOST:PORT", nargs="+")
+    parser.add_argument("--count", type=int, default=1_000, help="requests, or connections")
+    parser.add_argument("--seconds", type=float, default=30, help="that connections are kept")
+    parser.add_argument("--corpus", type=Path, help="what to spoil")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--requests", type=int, default=1_000)
-    parser.add_argument("--rate", type=float, default=1_000)
+    parser.add_argument("--rate", type=float, default=1_000, help="spoilt requests a second, at most")
     options = parser.parse_args()
-    host, _, port = options.address.rpartition(":")
-    attack((host, int(port)), options.corpus, options.seed, options.requests, options.rate)
+    take_only_what_is_left()
+    named = [address.rpartition(":") for address in options.addresses]
+    addresses = [(host, int(port)) for host, _, port in named]
+    match options.kind:
+        case "spoilt":
+            spoil(addresses[0], options.corpus, options.seed, options.count, options.rate)
+        case "held":
+            hold(addresses, options.count, options.seconds)
+        case "creeping":
+            creep(addresses, options.count, options.seconds)
+        case "deaf":
+            fetch_without_reading(addresses, options.count, options.seconds)
 
 
 if __name__ == "__main__":

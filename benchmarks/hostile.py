@@ -38,7 +38,7 @@ from ottla.wire.messages.create_topics_request import CreatableTopic, CreateTopi
 from ottla.wire.messages.create_topics_response import CreateTopicsResponse
 from tests.hostile.canary import batch_of, produce
 from tests.oracle.apache_kafka import OracleTimeout, OracleUnavailable
-from tests.oracle.clusters import HOST, Cluster, OttlaCluster
+from tests.oracle.clusters import HOST, Cluster, ClusterNode, OttlaCluster
 from tests.oracle.ottla_node import OttlaFailed
 
 from . import attackers, load, locked, report
@@ -118,12 +118,27 @@ def _forget_peaks(cluster: Cluster) -> None:
         Path(f"/proc/{node.pid}/clear_refs").write_text("5")
 
 
-def _check_nodes(cluster: Cluster) -> None:
-    for node in cluster.nodes.values():
-        if not node.is_running:
-            raise LoadFailed(f"node {node.node_id} died:\n{node.printed()}")
-        if complaint := _COMPLAINT.search(node.output.read_text(errors="replace")):
-            raise LoadFailed(f"node {node.node_id} speaks of an internal error: {complaint[0]}\n{node.printed()}")
+class Watch:
+    """Looks after the nodes, at what they have said since the last look: more would be felt by those who are timed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._read: dict[int, int] = {}
+
+    def look(self) -> None:
+        for node in self._cluster.nodes.values():
+            if not node.is_running:
+                raise LoadFailed(f"node {node.node_id} died:\n{node.printed()}")
+            if complaint := _COMPLAINT.search(self._said_by(node)):
+                raise LoadFailed(f"node {node.node_id} speaks of an internal error: {complaint[0]}\n{node.printed()}")
+
+    def _said_by(self, node: ClusterNode) -> str:
+        """Whole lines."""
+        with node.output.open("rb") as output:
+            output.seek(self._read.get(node.node_id, 0))
+            said, newline, _ = output.read().rpartition(b"\n")
+        self._read[node.node_id] = self._read.get(node.node_id, 0) + len(said) + len(newline)
+        return said.decode(errors="replace")
 
 
 def attack(options: argparse.Namespace, console: Console) -> tuple[list[str], list[str]]:
@@ -143,9 +158,10 @@ def attack(options: argparse.Namespace, console: Console) -> tuple[list[str], li
             attackers.write_corpus(corpus)
             canary = Canary((HOST, cluster.leader_of(TOPIC).port))
             time.sleep(SETTLING_S)
-            phases = _measure(cluster, canary, corpus, options, console)
+            watch = Watch(cluster)
+            phases = _measure(cluster, watch, canary, corpus, options, console)
             end = canary.finish()
-            _check_nodes(cluster)
+            watch.look()
         finally:
             if canary is not None:
                 canary.kill()
@@ -154,7 +170,7 @@ def attack(options: argparse.Namespace, console: Console) -> tuple[list[str], li
 
 
 def _measure(
-    cluster: Cluster, canary: Canary, corpus: Path, options: argparse.Namespace, console: Console
+    cluster: Cluster, watch: Watch, canary: Canary, corpus: Path, options: argparse.Namespace, console: Console
 ) -> list[Phase]:
     def idle(tick: Tick) -> str:
         attackers.wait(options.seconds, tick)
@@ -180,12 +196,12 @@ def _measure(
             task = progress.add_task(name, total=1.0)
 
             def tick(done: float, task: int = task) -> None:
-                _check_nodes(cluster)
+                watch.look()
                 progress.update(task, completed=done)  # type: ignore[arg-type]
 
             _forget_peaks(cluster)
             canary.mark()
-            did = attackers.giving_way(lambda work=work, tick=tick: work(tick))  # type: ignore[misc]
+            did = work(tick)
             latencies = canary.mark()
             tick(1.0)
             peak_mb = max(_memory_mb(node.pid, "VmHWM") for node in cluster.nodes.values())

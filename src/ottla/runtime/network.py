@@ -22,7 +22,8 @@ WRITE_HIGH_WATER_BYTES = 256 * 1024
 
 Address = tuple[str, int] | tuple[str, int, int, int]
 
-ACCEPTS_PER_TURN = 64
+ACCEPTS_PER_TURN = 16
+"""About a millisecond: ten thousand that come at once are not to be felt by who is there already."""
 ACCEPT_PAUSE_SECONDS = 0.1
 """How long to leave the backlog alone when the process has run out of descriptors."""
 
