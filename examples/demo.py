@@ -166,7 +166,8 @@ class Customers:
             thread.join()
 
     def _run(self, place: int) -> None:
-        producer = Producer({**client(self._bootstrap), "acks": "all", "enable.idempotence": True, "linger.ms": 20})
+        durable = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 20}
+        producer = Producer({**client(self._bootstrap), **durable})
         for number in range(place, self.first, PRODUCERS):
             self._send(producer, place, number)
         self._flush(producer)

@@ -25,7 +25,9 @@ class TopicHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._producer = Producer({**CLIENT, "linger.ms": 50, "compression.type": "zstd"})
+        self._producer = Producer(
+            {**CLIENT, "partitioner": "murmur2_random", "linger.ms": 50, "compression.type": "zstd"}
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         said = {"level": record.levelname, "service": record.name, "message": record.getMessage()}

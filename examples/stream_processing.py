@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = os.environ.get("BOOTSTRAP", "127.0.0.1:9092")
 CLIENT = {"bootstrap.servers": BOOTSTRAP, "enable.metrics.push": False}
+AS_JAVA = {"partitioner": "murmur2_random"}
+"""Keys go where Java's clients send them, however many partitions there are."""
 PAYMENTS, BALANCES, GROUP = "payments", "balances", "balances-of-payments"
 SETTLED = {**CLIENT, "isolation.level": "read_committed", "enable.auto.commit": False}
 
@@ -42,7 +44,7 @@ def balances() -> Counter[str]:
 
 def process(count: int, *, break_at: int | None = None) -> None:
     """The next `count` payments, each in a transaction. A new processor fences the one before it."""
-    producer = Producer({**CLIENT, "transactional.id": "balances-1"})
+    producer = Producer({**CLIENT, **AS_JAVA, "transactional.id": "balances-1"})
     producer.init_transactions(30)
     state = balances()
     consumer = Consumer({**SETTLED, "group.id": GROUP, "auto.offset.reset": "earliest"})
@@ -73,7 +75,7 @@ def main() -> None:
     for created in admin.create_topics(topics).values():
         created.result(30)
     payments = [("ann", 10), ("bob", 5), ("ann", 20), ("cleo", 7), ("bob", 1), ("ann", -4)]
-    producer = Producer(CLIENT)
+    producer = Producer({**CLIENT, **AS_JAVA})
     for account, amount in payments:
         producer.produce(PAYMENTS, key=account, value=str(amount))
     producer.flush(30)

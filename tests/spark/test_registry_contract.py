@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.registry import RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
+from ottla.client.registry import NoRegistry, RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
 from ottla.console.registry import Registry, RegistryError
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -88,6 +88,8 @@ def url(confluent: Confluent) -> Iterator[str]:
             self.send_header("Content-Length", str(len(said)))
             if status == 429:
                 self.send_header("Retry-After", "0")
+            if status == 302:
+                self.send_header("Location", str(answer))
             self.end_headers()
             self.wfile.write(said)
 
@@ -173,6 +175,24 @@ def test_what_passes_is_tried_again(confluent: Confluent, url: str, passing: tup
     assert RegistryClient(RegistrySettings.parse(url)).by_id(7).text == ORDER
 
 
+def test_a_login_goes_nowhere_but_to_the_configured_address(confluent: Confluent, url: str) -> None:
+    confluent.answers["GET", "/schemas/ids/5"] = [(302, f"{url}/schemas/ids/7")]
+    registry = RegistryClient(RegistrySettings.parse(url, {"basic.auth.user.info": "key:secret"}))
+    with pytest.raises(RegistryUnavailable, match=rf"sends us to {url}/schemas/ids/7: .* schema\.registry\.url"):
+        registry.by_id(5)
+    assert [each[1] for each in confluent.asked] == ["/schemas/ids/5"]
+
+
+def test_a_bounded_number_of_schemas_is_kept(confluent: Confluent, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.client.registry.KEPT_MAX", 2)
+    registry = RegistryClient(RegistrySettings.parse(url))
+    for schema_id in (20, 21, 22):
+        confluent.answers["GET", f"/schemas/ids/{schema_id}"] = [(200, {"schema": CITY})]
+    for schema_id in (20, 21, 20, 22, 22, 20):
+        assert registry.by_id(schema_id).text == CITY
+    assert [each[1].rpartition("/")[2] for each in confluent.asked] == ["20", "21", "22", "20"]
+
+
 def test_what_does_not_speak_http_is_no_registry() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -191,7 +211,7 @@ def test_what_does_not_speak_http_is_no_registry() -> None:
 
 
 def test_the_console_asks_once_and_never_shows_the_password(confluent: Confluent, url: str) -> None:
-    registry = Registry(f"{url.replace('//', '//key:s%3Acret@')}/")
+    registry = Registry(RegistrySettings.parse(f"{url.replace('//', '//key:s%3Acret@')}/"))
     assert registry.address == url
     assert registry.latest("orders/eu-value").schema_id == 7
     assert confluent.asked[-1][2]["authorization"] == "Basic " + base64.b64encode(b"key:s:cret").decode()
@@ -204,3 +224,25 @@ def test_the_console_asks_once_and_never_shows_the_password(confluent: Confluent
     with pytest.raises(RegistryError, match="Error in the backend"):
         registry.subjects()
     assert len(confluent.asked) == 1
+
+
+def test_an_address_may_say_who_we_are_and_there_may_be_several(confluent: Confluent, url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    settings = RegistrySettings.parse(f" {nobody}/, {url.replace('//', '//key:s%3Acret@')}")
+    assert settings == RegistrySettings(urls=(nobody, url), user_info="key:s:cret")
+    assert "s:cret" not in repr(settings)
+    assert RegistryClient(settings, attempts=1).latest("orders/eu-value").id == 7
+    assert confluent.asked[0][2]["authorization"] == "Basic " + base64.b64encode(b"key:s:cret").decode()
+    assert RegistrySettings.parse(settings.urls[0], {"basic.auth.user.info": "a:b"}).user_info == "a:b"
+    with pytest.raises(NoRegistry, match="No schema registry answers at"):
+        RegistryClient(RegistrySettings.parse(nobody), attempts=1).by_id(7)
+
+
+@pytest.mark.parametrize(
+    "text", ["r:8081", "ftp://r", "http://", "http://key:secret@r:many", "http://[::1", "http://r:0"]
+)
+def test_what_is_no_address_is_refused_and_no_password_shown(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address of a schema registry: write http://host:port") as refused:
+        RegistrySettings.parse(text)
+    assert "secret" not in str(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,3 +112,4 @@ def test_source_sink_and_state_on_the_packaged_java(tmp_path: Path, node: Broker
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["java", "25", "rows", "100", "written", "10", "counted", "100"]
+    assert not re.findall(r"^.*\b(?:INFO|WARN)\b.*$", done.stderr, re.MULTILINE), "a session is quiet"

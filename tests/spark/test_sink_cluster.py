@@ -11,16 +11,19 @@ from ottla.spark.sink.connections import connections
 from ottla.spark.sink.decision_log import DEFAULT_TOPIC, claim_id
 from ottla.spark.sink.handover import TaskResult
 from tests.cluster.harness import Cluster, running_cluster
-from tests.spark.sink_world import Query, committed
+from tests.spark.sink_world import Query, committed, set_transaction_version
 
 pytestmark = pytest.mark.slow
 
 TOPIC = "orders"
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(params=[2, pytest.param(1, marks=pytest.mark.long)], ids=["version2", "version1"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    """With that level of `transaction.version`."""
     with running_cluster(tmp_path) as running:
+        if request.param != 2:
+            set_transaction_version(running.bootstrap, request.param)
         running.create_topic(TOPIC, partitions=1, min_insync_replicas="2")
         yield running
 

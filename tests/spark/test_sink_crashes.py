@@ -6,12 +6,17 @@ tried again, a driver that died starts again from its checkpoint, and where only
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from ottla.spark.sink import two_phase
+from ottla.spark.sink.two_phase import Committing, Done, Effect, Failed, Opening, Undoing
 from tests.node_process import NodeProcess, running_node
 from tests.spark.sink_world import Query, committed, create_topic, set_transaction_version
 
@@ -63,6 +68,15 @@ UNDOING_DECIDED = (
     "after-Undoing-RecordCompletion",
     "after-Undoing-FindOrphans",
 )
+LEFT_OPEN = "before-Committing-FenceOrphans"
+SWEEPING = (
+    LEFT_OPEN,
+    "before-Committing-FindOrphans",
+    "after-Committing-FindOrphans",
+    "after-Committing-FenceOrphans",
+)
+SWEEPING_WHEN_OPENED = ("before-Opening-FenceOrphans", "after-Opening-FenceOrphans")
+SWEEPING_WHEN_UNDONE = ("before-Undoing-FenceOrphans", "after-Undoing-FenceOrphans")
 
 
 BOTH = pytest.mark.parametrize("node", [2, 1], indirect=True, ids=["version2", "version1"])
@@ -70,6 +84,11 @@ BOTH = pytest.mark.parametrize("node", [2, 1], indirect=True, ids=["version2", "
 ONE_NOW = pytest.mark.parametrize(
     "node", [2, pytest.param(1, marks=pytest.mark.long)], indirect=True, ids=["version2", "version1"]
 )
+
+
+def first_now(steps: Sequence[str]) -> list[object]:
+    """The others take as long again, and are for `make long`."""
+    return [pytest.param(step, marks=[pytest.mark.long] if place else []) for place, step in enumerate(steps)]
 
 
 @pytest.fixture(scope="module")
@@ -145,15 +164,39 @@ def test_the_driver_dies_again_while_it_finishes_instead_of_aborting(query: Quer
 
 @ONE_NOW
 @pytest.mark.parametrize("driver_survives", [False, True], ids=["driver-dies", "spark-aborts"])
-def test_the_driver_dies_before_it_aborts_what_an_attempt_left_open(query: Query, driver_survives: bool) -> None:
-    play(query, "rows-acknowledged", "before-Committing-FenceOrphans", driver_survives=driver_survives)
+@pytest.mark.parametrize("step", first_now(SWEEPING))
+def test_the_driver_dies_while_it_ends_what_an_attempt_left_open(
+    query: Query, step: str, driver_survives: bool
+) -> None:
+    play(query, "rows-acknowledged", step, driver_survives=driver_survives)
+
+
+@ONE_NOW
+@pytest.mark.parametrize("step", first_now(SWEEPING_WHEN_OPENED))
+def test_the_next_driver_dies_while_it_ends_what_an_attempt_left_open(query: Query, step: str) -> None:
+    play(query, "rows-acknowledged", LEFT_OPEN, step)
+
+
+@ONE_NOW
+@pytest.mark.parametrize("step", first_now(SWEEPING_WHEN_UNDONE))
+def test_the_driver_dies_while_it_aborts_what_an_attempt_left_open(query: Query, step: str) -> None:
+    play(query, "rows-acknowledged", LEFT_OPEN, step, driver_survives=True)
 
 
 def test_every_named_step_of_a_task_and_a_driver_is_tried() -> None:
     """A step of the sink that is added must be added here too."""
-    source = Path(__file__).parents[2] / "src" / "ottla" / "spark"
-    # Queries that end in a file are no business of the sink (`test_sql.py`).
-    text = "".join(path.read_text() for path in source.glob("*.py") if path.name != "sql.py")
-    tried = {*TASK, *OPENING, *BEFORE_DECISION, *AFTER_DECISION, *FINISHING, *UNDOING_UNDECIDED, *UNDOING_DECIDED}
-    named = {line.split('reached("')[1].split('"')[0] for line in text.splitlines() if 'reached("' in line}
-    assert named <= tried, named - tried
+    driver = {*OPENING, *BEFORE_DECISION, *AFTER_DECISION, *FINISHING, *UNDOING_UNDECIDED, *UNDOING_DECIDED}
+    tried = {*TASK, *driver, *SWEEPING, *SWEEPING_WHEN_OPENED, *SWEEPING_WHEN_UNDONE}
+    text = "".join(path.read_text() for path in Path(two_phase.__file__).parent.glob("*.py"))
+    named = set(re.findall(r'reached\(f?"([^"{]+)', text))  # With a number or a machine's step behind it, perhaps.
+    assert named >= {"rows-sent", "decision-written", "ended-", "before-"}, "steps are looked for where they are"
+    assert {name for name in named if not any(step.startswith(name) for step in tried)} == set()
+    effects = [kind.__name__ for kind in get_args(Effect) if kind not in (Done, Failed)]
+    asked = {
+        f"{machine.__name__}-{effect}"
+        for machine in (Opening, Committing, Undoing)
+        for effect in effects
+        if f" {effect}(" in inspect.getsource(machine)
+    }
+    assert asked >= {"Opening-FenceOrphans", "Committing-RecordDecision", "Undoing-EndTransactions"}
+    assert asked - {step.partition("-")[2] for step in tried} == set()

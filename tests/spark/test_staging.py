@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -156,6 +156,33 @@ def test_a_topic_that_grew_has_all_its_partitions_written_to_by_the_next_task(qu
     for key in keys:
         before, after = partition_of_key(key.encode(), 2), partition_of_key(key.encode(), 4)
         assert found[key] == Counter((before, after)), "each went where Java would have sent it at that time"
+
+
+def by_last_digit(key: bytes | None, topic: str, count: int) -> int:
+    return int(key or b"0") % count
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("murmur2", lambda key: partition_of_key(key.encode(), 2)),
+        (f"{__name__}:by_last_digit", lambda key: int(key) % 2),
+    ],
+)
+def test_the_partitioner_that_is_named_chooses(query: Query, name: str, chosen: Callable[[str], int]) -> None:
+    keys = [str(number) for number in range(100)]
+    query.options = {"partitioner": name}
+    opened = query.open()
+    query.commit([stage(query.sink_options, opened, Task(0, query.query_id, 0), iter([arrow(keys)]))])
+    found = committed_by_partition(query.bootstrap, query.topic, 2)
+    assert {key: list(places.elements()) for key, places in found.items()} == {key: [chosen(key)] for key in keys}
+
+
+def test_a_sink_that_takes_turns_gives_each_partition_as_many_rows(query: Query) -> None:
+    query.options = {"partitioner": "roundrobin"}
+    opened = query.open()
+    query.commit([stage(query.sink_options, opened, Task(0, query.query_id, 0), iter([arrow(["same"] * 100)]))])
+    assert committed_by_partition(query.bootstrap, query.topic, 2) == {"same": Counter({0: 50, 1: 50})}
 
 
 @pytest.mark.parametrize(

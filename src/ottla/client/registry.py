@@ -1,8 +1,9 @@
 """A schema registry, as tools, the console, and Spark's driver and executors ask it: plain HTTP, few modules, and what
 an id means is kept.
 
-Any registry with Confluent's API will do. What an id means never changes, so it is asked for once a process. A registry
-that does not answer is `RegistryUnavailable`, which should fail the task: the records are not to blame.
+Any registry with Confluent's API will do. What an id means never changes, so it is asked for once, and thousands of
+them are kept. A registry that does not answer is `RegistryUnavailable`, which should fail the task: the records are not
+to blame. A login goes to the address that was configured, and after no redirection.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from ottla.client.tokens import safe_opener
 from ottla.runtime.blocking import pause
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.references import Place, Referred, places_in, texts_of
@@ -29,6 +31,8 @@ PAUSE_S = 0.5
 PAUSE_S_MAX = 30.0
 """Of what a registry that is asked too often (429) may say how long to wait."""
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
+KEPT_MAX = 10_000
+"""Schemas whose ids are known. Far more than anybody uses at a time; a console that runs for months meets them all."""
 _NOT_THERE = range(40401, 40500)
 """What a registry says of subjects, versions and schemas that it does not have. A plain 404 is of somebody else, or of
 a path that is none: then no record is to blame."""
@@ -36,6 +40,10 @@ a path that is none: then no record is to blame."""
 
 class RegistryUnavailable(Exception):
     """No registry answered as one should; the message is one sentence."""
+
+
+class NoRegistry(RegistryUnavailable):
+    """Nobody answered at all."""
 
 
 class UnknownSchema(Exception):
@@ -47,20 +55,39 @@ class RegistrySettings:
     """Where the registries are, any of which will do, and who we are to them. Plain enough to be sent to executors."""
 
     urls: tuple[str, ...]
-    user_info: str | None = None
+    """Without passwords."""
+    user_info: str | None = field(default=None, repr=False)
     """`name:password`."""
 
     @classmethod
     def parse(cls, url: str, options: Mapping[str, str] | None = None) -> RegistrySettings:
-        """`url` may be several, with commas; `options` have the names that Confluent's clients give them."""
-        given = options or {}
-        urls = tuple(each.strip().rstrip("/") for each in url.split(",") if each.strip())
-        for each in urls:
-            if urllib.parse.urlsplit(each).scheme not in ("http", "https"):
-                raise ValueError(f"schema.registry.url names {each!r}; write http://host:port.")
+        """`url` may be several, with commas; `options` have the names that Confluent's clients give them. Who we are is
+        `basic.auth.user.info`, or stands in an address: `http://name:password@host:port`."""
+        user_info = (options or {}).get("basic.auth.user.info")
+        urls: list[str] = []
+        for each in filter(None, map(str.strip, url.split(","))):
+            address, login = _parted(each)
+            urls.append(address)
+            user_info = user_info or login
         if not urls:
-            raise ValueError("schema.registry.url is missing: write http://host:port.")
-        return cls(urls=urls, user_info=given.get("basic.auth.user.info"))
+            raise ValueError("There is no address of a schema registry: write http://host:port.")
+        return cls(urls=tuple(urls), user_info=user_info)
+
+
+def _parted(url: str) -> tuple[str, str | None]:
+    """The address by itself, and who it says we are. Raises `ValueError`, which tells no password."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # A port that is no number, or too large a one; brackets without an end.
+        known = None
+    if not known:
+        shown = url.rpartition("@")[2]
+        raise ValueError(f"{shown!r} is no address of a schema registry: write http://host:port.")
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+    if parts.username is None:
+        return address, None
+    return address, f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +112,10 @@ class RegistryClient:
         known = self._by_id.get(schema_id)
         if known is None:
             answer = self._ask("GET", f"schemas/ids/{schema_id}")
-            known = self._by_id[schema_id] = self._found(schema_id, answer)
+            known = self._found(schema_id, answer)
+            if len(self._by_id) >= KEPT_MAX:
+                self._by_id = {}  # Not one by one: threads share it.
+            self._by_id[schema_id] = known
         return known
 
     def latest(self, subject: str) -> FoundSchema:
@@ -161,6 +191,8 @@ class RegistryClient:
                         raise UnknownSchema(message) from None
                     if error.code == 429:
                         pause_s = max(pause_s, _wanted_pause_s(error))
+                    elif 300 <= error.code < 400:
+                        raise RegistryUnavailable(_sent_elsewhere(url, error)) from None
                     elif error.code < 500:
                         raise RegistryUnavailable(f"The schema registry refuses {path}: {message}") from None
                     reason = message
@@ -168,7 +200,7 @@ class RegistryClient:
                     reason = str(getattr(error, "reason", error))  # What urllib wraps says it better.
             if attempt + 1 < self._attempts:
                 pause(pause_s)
-        raise RegistryUnavailable(f"No schema registry answers at {', '.join(self._settings.urls)}: {reason}")
+        raise NoRegistry(f"No schema registry answers at {', '.join(self._settings.urls)}: {reason}")
 
     def _ask_once(self, method: str, url: str, body: object) -> Any:
         headers = {"Accept": f"{CONTENT_TYPE}, application/json"}
@@ -179,7 +211,7 @@ class RegistryClient:
         if self._settings.user_info is not None:
             headers["Authorization"] = "Basic " + base64.b64encode(self._settings.user_info.encode()).decode()
         request = urllib.request.Request(url, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
+        with safe_opener().open(request, timeout=self._timeout_s) as answer:
             return json.loads(answer.read(ANSWER_BYTES_MAX))
 
 
@@ -190,6 +222,11 @@ def _told(error: urllib.error.HTTPError) -> tuple[int, str]:
         return int(answer["error_code"]), str(answer["message"])
     except (OSError, ValueError, KeyError, TypeError):
         return error.code, f"HTTP {error.code}"
+
+
+def _sent_elsewhere(url: str, error: urllib.error.HTTPError) -> str:
+    place = error.headers.get("Location") or "another address"
+    return f"The schema registry at {url} sends us to {place}: if that is right, write it into schema.registry.url."
 
 
 def _wanted_pause_s(error: urllib.error.HTTPError) -> float:

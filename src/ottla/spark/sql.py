@@ -43,7 +43,7 @@ class Topics:
 
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict)
-    """A client's others: how to log in."""
+    """A client's others: how to log in, to the registry too."""
     registry: str | None = None
     streaming: bool = False
     from_beginning: bool = True
@@ -92,7 +92,9 @@ class Topics:
         for column in ("key", "value"):
             subject = f"{topic}-{column}"
             if self.registry is not None and self._has_avro(subject):
-                records = decode(records, registry=self.registry, subject=subject, column=column)
+                records = decode(
+                    records, registry=self.registry, subject=subject, column=column, options=self.properties
+                )
             else:
                 records = records.withColumn(column, text_of(column))
         return flat(records)
@@ -103,7 +105,8 @@ class Topics:
     def _has_avro(self, subject: str) -> bool:
         assert self.registry is not None
         try:
-            return shared_registry(RegistrySettings.parse(self.registry)).latest(subject).kind == "AVRO"
+            settings = RegistrySettings.parse(self.registry, self.properties)
+            return shared_registry(settings).latest(subject).kind == "AVRO"
         except UnknownSchema:
             return False
 

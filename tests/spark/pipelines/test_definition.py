@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sys
 from pathlib import Path
 from threading import Timer
@@ -157,6 +158,25 @@ def test_what_a_batch_adds_to_the_status() -> None:
     assert status.batch == 4
     assert status.lag == {"orders-0": 2, "orders-1": 0, "orders-2": 4}
     assert status.state is State.RUNNING
+
+
+def test_how_far_a_pipeline_is_stands_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Status(
+        state=State.RUNNING, batch=3, rows=12_000, rows_per_second=4_000.4, lag={"orders-0": 7, "orders-1": 1}
+    )
+    with pipeline.Display("orders") as display:
+        display.show(Status(state=State.RUNNING))
+        display.show(done)
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        "orders: running\norders: batch 3, 12,000 rows, 4,000 rows/s, lag 8\n",
+    )
+    home = Home(tmp_path / "orders")
+    with home.held():
+        home.write_status(done)
+        pipeline.show_status(None, root=tmp_path)
+    assert re.search(r"orders +│ running │ 3 +│ 12,000 │ 4,000 +│ 8 +│ \d+ s ago", capsys.readouterr().out)
 
 
 def test_what_went_wrong_is_one_sentence() -> None:

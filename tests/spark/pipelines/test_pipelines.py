@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -205,9 +206,12 @@ sink = to_topic("{node.bootstrap}", "copy")
         command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=os.environ
     )
     assert done.returncode == 1
-    _, said = " ".join(done.stderr.splitlines()).split("lost failed: ")
-    assert "Traceback" not in done.stderr
-    assert "Exception" not in done.stderr
+    # A worker of PySpark's that Java leaves behind may have a last word, on a busy machine.
+    last_words = r"Traceback \(most recent call last\):\n  File \S+/pyspark/daemon\.py(.*\n)+?BrokenPipeError: .*\n"
+    told = re.sub(last_words, "", done.stderr)
+    _, said = " ".join(told.splitlines()).split("lost failed: ")
+    assert "Traceback" not in told
+    assert "Exception" not in told
     assert said.startswith("The topic no-such-topic does not exist: create it, or correct the option.")
     assert "SourceError" in (tmp_path / "ottla-pipelines" / "lost" / "failure.log").read_text()
 
