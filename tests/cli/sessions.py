@@ -33,6 +33,7 @@ _NORMAL = (
     (re.compile(r"\b\d+(\.\d)? (B|KiB|MiB|GiB|TiB)(?=$|\")", re.MULTILINE), "<size>"),
     (re.compile(r"size_bytes\": \d+"), 'size_bytes": <size>'),
     (re.compile(r"\b\d+ s in the future"), "<number> s in the future"),
+    (re.compile(r"\b\d+\.\d % are free"), "<number> % are free"),
     (re.compile(r"\b(committed to|leader) +\d+(?! in)"), r"\1 <offset>"),
     (re.compile(r"\bcrc [0-9a-f]{8}"), "crc <crc>"),
     (re.compile(r"\bproducer \d+/"), "producer <id>/"),

@@ -51,7 +51,10 @@ def test_whoever_may_read_one_topic_reads_it_and_hears_what_it_may_not(
         assert ok("consume", "orders", "-o", "beginning", "-e", *ann) == PRODUCED.decode()
 
         told = refused("consume", "secret", "-e", *ann)
-        assert told == "ottla: The topic secret cannot be looked up: you have no right to describe it, if it exists."
+        assert told == (
+            "ottla: The topic secret cannot be looked up: you have no right to describe it, if it exists; log in as "
+            "somebody who has it, or give it with `ottla acl add`."
+        )
         told = refused("consume", "orders", "-G", "shop", "-o", "beginning", "-e", *ann)
         assert told.startswith("ottla: You have no right to read as the group shop: choose another with -G")
         told = refused("topic", "create", "mine", *ann)

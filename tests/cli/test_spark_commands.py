@@ -4,6 +4,7 @@ not started here."""
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,6 +19,8 @@ import ottla.testing
 from ottla.cli import pipeline, sql
 from ottla.cli.app import app
 from ottla.client.login import Credentials
+from ottla.client.registry import FoundSchema, RegistryClient, RegistrySettings
+from ottla.client.settings import ClientSettings
 from ottla.errors import StartupError
 from ottla.spark.pipelines.definition import Pipeline
 from ottla.spark.pipelines.sinks import TopicSink
@@ -30,6 +33,8 @@ SERVING = {"up", "node", "registry", "console", "snapshot fork"}
 """These have no answer: they serve until they are stopped."""
 TELLING = {"sim"}
 """This tells a developer a story."""
+REGISTRY = ("--schema-registry", "http://r", "-X", "basic.auth.user.info=ann:hush")
+LOGGED_IN = RegistrySettings(urls=("http://r",), user_info="ann:hush")
 
 
 @pytest.fixture
@@ -41,15 +46,14 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
         node.create_topic("orders")
         login = [f"{key}={value}" for key, value in node.client_config("ann").items() if key != "bootstrap.servers"]
         options = [word for each in login for word in ("-X", each)]
-        added = run_ottla(
-            ["profile", "add", "shop", "-b", node.bootstrap, *options, "-X", "schema.registry.url=http://r"]
-        )
-        assert added[0] == 0
+        assert run_ottla(["profile", "add", "shop", "-b", node.bootstrap, *options, *REGISTRY])[0] == 0
         yield node
 
 
 class Reader:
     """In Spark's place: hears which options a source is given."""
+
+    schema: Any = None
 
     def __init__(self) -> None:
         self.heard: dict[str, str] = {}
@@ -87,6 +91,61 @@ def test_sql_asks_the_cluster_of_the_profile(node: Node, monkeypatch: pytest.Mon
     monkeypatch.setattr("ottla.spark.sql.flat", lambda records: records)
     topics.table(reader, "orders")  # type: ignore[arg-type]
     assert _login(SourceOptions.parse(reader.heard, streaming=True).client.sasl) == ("ann", "secret")
+
+
+def test_sql_logs_in_to_the_registry_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.types import StructType
+
+    from ottla.spark.avro import functions
+    from ottla.spark.sql import Topics
+
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(sql, "run_sql", lambda query, **options: asked.append(options))
+    assert run_ottla(["sql", "select 1"])[0] == 0
+    heard: list[RegistrySettings] = []
+
+    def shared(settings: RegistrySettings) -> RegistryClient:
+        heard.append(settings)
+        return RegistryClient(settings)
+
+    monkeypatch.setattr("ottla.spark.sql.shared_registry", shared)
+    monkeypatch.setattr(functions, "shared_registry", shared)
+    monkeypatch.setattr(
+        RegistryClient, "latest", lambda *_: FoundSchema(id=1, kind="AVRO", text='"long"', references=())
+    )
+    monkeypatch.setattr("ottla.spark.sql.flat", lambda records: records)
+    topics = Topics(bootstrap=node.bootstrap, properties=asked[0]["properties"], registry="http://r")
+    reader = Reader()
+    reader.schema = StructType([])
+    topics.table(reader, "orders")  # type: ignore[arg-type]
+    # Asked which kind it is, and then for it, of the key and of the value.
+    assert heard == [LOGGED_IN] * 4
+
+
+def test_a_console_of_its_own_logs_in_to_the_registry_of_the_profile(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ottla.cli import console
+
+    served: list[dict[str, Any]] = []
+
+    def serve(sock: socket.socket, settings: ClientSettings, **options: Any) -> None:
+        sock.close()
+        served.append(options)
+
+    monkeypatch.setattr(console, "serve_console", serve)
+    monkeypatch.setattr(console, "run", lambda serving: None)
+    assert run_ottla(["console", "--port", "0"])[0] == 0
+    assert run_ottla(["console", "--port", "0", "--registry", "http://a,http://b:8082/"])[0] == 0
+    assert [each["registry"] for each in served] == [
+        LOGGED_IN,
+        RegistrySettings(urls=("http://a", "http://b:8082"), user_info="ann:hush"),
+    ]
+    status, _, said = run_ottla(["console", "--port", "0", "--registry", "r:8081"])
+    assert (status, said) == (
+        1,
+        "ottla: 'r:8081' is no address of a schema registry: write http://host:port.\n",
+    )
 
 
 def test_rows_are_told_to_programs_with_all_that_json_has(capsys: pytest.CaptureFixture[str]) -> None:

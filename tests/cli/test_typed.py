@@ -18,7 +18,7 @@ from ottla.cli.schemas import split_message
 from ottla.cli.serialization import Decoder, Encoder, Undecodable
 from ottla.cli.times import parse_duration, parse_moment, show_moment
 from ottla.client.registry import FoundSchema, RegistryClient
-from ottla.errors import StartupError
+from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.schemas.framing import prefix
 from tests.cli.sessions import run_ottla
 
@@ -224,6 +224,15 @@ def test_nor_can_the_names_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "none.toml"))
     monkeypatch.setattr(users, "list_users", lambda client: [users.User(name="a\x1b[2J", credentials=())])
     assert run_ottla(["user", "list"]) == (0, b"a\\x1b[2J: \n", "")
+
+
+def test_nor_can_what_a_cluster_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(client: object) -> list[users.User]:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "There is no group a\x1b[2J.")
+
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.setattr(users, "list_users", refuse)
+    assert run_ottla(["user", "list"]) == (1, b"", "ottla: There is no group a\\x1b[2J; see `ottla group list`.\n")
 
 
 def test_profiles_are_kept_for_their_owner_alone(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -66,11 +67,21 @@ def test_health_topics_and_nodes_tell_what_is_there(visitor: Visitor) -> None:
     row = page.locator("tr[data-key=orders]")
     expect(row).to_contain_text("2 of 2 replicas")
     expect(row).to_contain_text("120")
+    expect(row).to_contain_text(re.compile(r"\d(\.\d)? KiB"))
+    expect(row).to_contain_text("0 records/s")
     expect(page.locator("tr[data-key=hostile]")).to_have_count(0)
+    visitor.go("/topics/orders")
+    expect(page.locator(".facts").first).to_contain_text("billing, 59 records behind")
     visitor.go("/brokers")
     expect(page.locator("tr[data-key='1']").first).to_contain_text("serving")
+    controllers, disks = (page.locator("table", has_text=head) for head in ("last caught up", "free on the volume"))
+    expect(controllers.locator("tbody tr")).to_contain_text(re.compile(r"leader\s*offset \d+\s*0 records"))
+    expect(disks.locator("tbody tr")).to_contain_text(re.compile(r"well\s*\d+ replicas\s*.*iB of "))
     visitor.go("/groups/billing")
     expect(page.locator("tr", has_text="orders-0")).to_contain_text("59 records")
+    behind = page.locator("figure", has_text="Behind the end, by topic")
+    expect(behind.locator("path.chart-line")).to_be_attached()
+    expect(behind.locator(".legend")).to_contain_text("orders 59 records")
 
 
 def test_records_are_found_by_offset_time_and_filter(visitor: Visitor) -> None:
@@ -137,6 +148,14 @@ def test_a_topic_is_made_and_deleted(visitor: Visitor) -> None:
     expect(page.locator("tr[data-key=made-by-hand]")).to_have_count(0)
 
 
+COVERED = """
+[...document.querySelectorAll(".chart-box")].filter(box => {
+  const [label, lines] = [".chart-top", "svg"].map(each => box.querySelector(each).getBoundingClientRect());
+  return label.bottom > lines.top;
+}).length
+"""
+
+
 def test_charts_have_lines_and_say_what_they_are(visitor: Visitor) -> None:
     page = visitor.go("/charts")
     for title, said in (
@@ -149,6 +168,8 @@ def test_charts_have_lines_and_say_what_they_are(visitor: Visitor) -> None:
         figure = page.locator("figure", has=page.get_by_text(title, exact=True))
         expect(figure.locator("path.chart-line").first).to_be_attached()
         expect(figure.locator(".legend")).to_contain_text(said)
+    # What is newest is at the right, where the highest value is said: above the lines, and not on them.
+    assert page.evaluate(COVERED) == 0
 
 
 def test_a_record_is_written_and_appears_in_a_live_tail(browser: Browser, stage: Stage, visitor: Visitor) -> None:

@@ -86,6 +86,7 @@ def test_a_port_that_is_taken_stops_who_asked_for_it_and_nobody_else(tmp_path: P
 def test_the_usual_port_may_be_taken_and_then_the_person_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert (gateway.CONSOLE_HOST, gateway.CONSOLE_PORT) == ("127.0.0.1", 8080)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(gateway, "CONSOLE_PORT", port)

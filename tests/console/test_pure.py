@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ottla.admin.acls import Acl
+from ottla.admin.cluster import Broker, Cluster, Quorum, QuorumReplica
+from ottla.admin.log_dirs import LogDirectory
 from ottla.console import addresses, filters
 from ottla.console.browsing import BadQuery, Query, cursor_text, parse_time
 from ottla.console.chart import chart
 from ottla.console.decoding import Decoder, Schema, encode, parse_schema
+from ottla.console.health import findings
 from ottla.console.history import History, Point
 from ottla.console.markup import join, tag
 from ottla.console.nodes import parse_metrics
 from ottla.console.pages.acls import in_words, wanted_acls
+from ottla.console.pages.brokers import page as brokers_page
 from ottla.console.pages.schemas import difference, topic_of
 from ottla.console.pages.transactions import silent_min
 from ottla.console.picture import Window, describe, panel, picture
+from ottla.console.poller import Look
 from ottla.console.reading import SeenRecord
 from ottla.console.record_view import record_view
 from ottla.console.registry import Version
 from ottla.console.replication import PartitionState, combine
 from ottla.console.tables import Column, table
 from ottla.console.units import count, duration, moment, rate, size
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TopicPartition
 from ottla.records.records import Record
 from ottla.schemas import avro, avro_values
 from ottla.schemas.framing import prefix
@@ -288,6 +296,52 @@ def test_a_chart_draws_the_highest_and_says_what_they_are_now() -> None:
     assert "now &lt;8&gt; 8 records" in shown
     assert "and 3 more" in shown
     assert "Nothing is known yet" in chart("Lag", {}, str)
+
+
+def look(**changes: Any) -> Look:
+    brokers = tuple(Broker(node=node, host="h", port=9092, rack=None, is_fenced=node == 2) for node in (1, 2, 3))
+    given: dict[str, Any] = {
+        "cluster": Cluster(cluster_id="x", controller=1, brokers=brokers),
+        "quorum": None,
+        "topics": {},
+        "bounds": {},
+        "sizes": {TopicPartition("orders", 0): {1: 2048, 3: 2048}},
+        "directories": (),
+        "groups": {},
+    }
+    return Look(time_s=0.0, groups_unmeasured=0, latency_ms=1.0, metrics={}, **{**given, **changes})
+
+
+def silent(node: int) -> LogDirectory:
+    error = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"h-{node}:9092 cannot be reached")
+    return LogDirectory(
+        node=node, path="", error=error, total_bytes=-1, usable_bytes=-1, is_cordoned=False, replicas=()
+    )
+
+
+def test_what_is_wrong_is_said_once_in_words_and_with_what_to_do() -> None:
+    found = findings(look(directories=(silent(2), silent(3))))
+    assert [each.text for each in found] == [
+        "Node 2 is not serving: start it, or look into its log.",
+        "Node 3 tells nothing of its disks: h-3:9092 cannot be reached; look into its log.",
+    ]
+
+
+def test_of_a_node_that_was_not_heard_of_nothing_is_claimed() -> None:
+    def voter(node: int, end: int) -> QuorumReplica:
+        return QuorumReplica(
+            node=node, directory_id="", log_end_offset=end, lag=149 - end, last_fetch_ms=-1, last_caught_up_ms=-1
+        )
+
+    quorum = Quorum(leader=3, leader_epoch=2, high_watermark=149, voters=(voter(2, -1), voter(3, 149)), observers=())
+    well = replace(silent(1), path="/data", error=None)
+    shown = str(brokers_page(look(quorum=quorum, directories=(well, silent(2))), {}))
+    rows = [re.sub(r"<[^>]*>", " ", row).split() for row in re.findall(r"<tr data-key.*?</tr>", shown)]
+    assert rows[1][:8] == ["Node", "2", "not", "serving", "h:9092", "–", "0", "partitions"]
+    assert rows[1][-1] == "–"
+    assert rows[0][-2:] == ["2.0", "KiB"]
+    assert rows[3] == ["Node", "2", "voter", "–", "–", "–"]
+    assert rows[4] == ["Node", "3", "leader", "offset", "149", "0", "records", "always"]
 
 
 def test_metrics_are_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 
+import ottla.testing
+from ottla.cli.profiles import Profiles, save
 from tests.gateway.conftest import Served, registry_url
 from tests.node_process import running_node, start_node
 
@@ -129,6 +132,21 @@ def test_several_registries_on_one_cluster_agree(served: Served) -> None:
             command.stdout.close()
 
 
+def test_it_logs_in_where_the_profile_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "config.toml"))
+    with ottla.testing.node(security="SASL_PLAINTEXT", users={"ann": "secret"}) as node:
+        save(tmp_path / "config.toml", Profiles(None, {"shop": node.client_config("ann")}))
+        command = [sys.executable, "-m", "ottla.cli", "registry", "--profile", "shop", "--listen", "127.0.0.1:0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as registry:
+            assert registry.stdout is not None
+            try:
+                url = registry.stdout.readline().removeprefix("ready: ").strip()
+                assert register(url, "x", "int") == 1
+                assert "_schemas" in node.topics()
+            finally:
+                registry.terminate()
+
+
 def test_the_topic_is_compacted(served: Served) -> None:
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
@@ -155,11 +173,14 @@ def test_every_node_of_a_cluster_answers_and_one_may_die(tmp_path: Path) -> None
         # Each reads the log on its own, and hears of what another wrote a moment later.
         until(lambda: [ask(url, "/subjects/x/versions") for url in urls] == [[1, 2]] * 3)
         check_that_each_takes_records_for_every_leader(cluster.bootstrap, urls)
+        seven = write_seven(urls[1])
         os.kill(int((tmp_path / "data" / "node-1.pid").read_text()), signal.SIGKILL)
         # Whatever it led is led by another within seconds; until then a registry says that it cannot.
         until(lambda: register_now(urls[1], "x", "float") == 3)
         until(lambda: register_now(urls[2], "x", "double") == 4)
         until(lambda: [ask(url, "/subjects/x/versions") for url in urls[1:]] == [[1, 2, 3, 4]] * 2)
+        # So does the console, which asks the registries that are left.
+        check_that_the_console_decodes_it(cluster.log(), seven)
 
 
 def check_that_each_takes_records_for_every_leader(bootstrap: str, urls: list[str]) -> None:
@@ -178,6 +199,21 @@ def check_that_each_takes_records_for_every_leader(bootstrap: str, urls: list[st
         for partition in led:
             read = ask(url, f"{topic}/partitions/{partition}/records?format=json")["data"]
             assert [each["value"]["data"] for each in read] == urls
+
+
+def write_seven(url: str) -> int:
+    """A record by the first schema, which is that of a number; its offset."""
+    framed = base64.b64encode(b"\0\0\0\0\1\x0e").decode()
+    body = {"partition_id": 0, "value": {"type": "BINARY", "data": framed}}
+    offset: int = ask(url, "/v3/clusters/-/topics/spread/records", body)["offset"]
+    return offset
+
+
+def check_that_the_console_decodes_it(log: str, offset: int) -> None:
+    (console,) = re.findall(r"^console: (\S+)$", log, re.MULTILINE)
+    path = f"/topics/spread/records.jsonl?partition=0&from=offset&offset={offset}"
+    with urllib.request.urlopen(console + path, timeout=60) as lines:
+        assert [json.loads(line)["value"] for line in lines] == [7]
 
 
 def register_now(url: str, subject: str, schema: object) -> int | None:

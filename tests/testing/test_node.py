@@ -20,6 +20,7 @@ import ottla.testing
 from ottla.admin import transactions
 from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError, StartupError
+from ottla.testing import conveniences
 from ottla.testing.starting import NodeGone
 
 ROOT = Path(__file__).parent.parent.parent
@@ -146,6 +147,21 @@ def test_records_are_put_in_and_looked_at() -> None:
         with pytest.raises(KafkaError) as refusal:
             node.create_topic("t")
         assert refusal.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_log_that_has_less_than_it_said_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after the election of a leader that was not in sync."""
+    really = conveniences._offset
+
+    def one_more(client: BlockingClient, topic: str, partition: int, when: int, committed: bool) -> int:
+        return really(client, topic, partition, when, committed) + (when == conveniences._LATEST)
+
+    monkeypatch.setattr(conveniences, "_offset", one_more)
+    monkeypatch.setattr(conveniences, "_STALLED_S", 0.0)
+    with ottla.testing.node() as node:
+        node.produce("orders", "three apples")
+        with pytest.raises(KafkaError, match="orders-0 said that it ends at 2, and has nothing behind 1"):
+            node.records("orders")
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import NoReturn
 
 
 def main() -> None:
@@ -25,17 +26,23 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except StartupError as error:
-        print(f"ottla: {error}", file=sys.stderr)
-        sys.exit(1)
+        _fail(str(error))
     except KafkaError as error:
-        print(f"ottla: {error.message or error.code.name}", file=sys.stderr)
-        sys.exit(1)
+        from ottla.cli.next_steps import sentence
+
+        _fail(sentence(error))
     except UnicodeEncodeError as error:
         shown = error.object.encode(errors="backslashreplace").decode()
-        print(f"ottla: {shown[:200]} is no text in UTF-8, as it has to be here.", file=sys.stderr)
-        sys.exit(1)
+        _fail(f"{shown[:200]} is no text in UTF-8, as it has to be here.")
     except OSError as error:
         # The machine refused something that the node cannot do without: its own words say it best.
         what = f"{error.filename} cannot be used: " if error.filename is not None else ""
-        print(f"ottla: {what}{error.strerror or error}.", file=sys.stderr)
-        sys.exit(1)
+        _fail(f"{what}{error.strerror or error}.")
+
+
+def _fail(sentence: str) -> NoReturn:
+    """What clusters and registries say is told, and cannot speak to the terminal."""
+    from ottla.cli.output import visible
+
+    print(f"ottla: {visible(sentence)}", file=sys.stderr)
+    sys.exit(1)

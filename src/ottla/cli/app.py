@@ -112,19 +112,25 @@ def node(
 
 @app.command()
 def registry(
-    bootstrap: Annotated[str, typer.Option(help="The cluster that keeps the schemas: any Kafka's, as host:port,…")],
+    bootstrap: Bootstrap = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to serve HTTP.")] = "127.0.0.1:8081",
-    config: Annotated[
-        Path | None, typer.Option(help="Properties for the connection to the cluster, with Kafka's client keys.")
-    ] = None,
+    profile: Profile = None,
+    properties: Properties = None,
+    config: Annotated[Path | None, typer.Option(help="A file with properties of Kafka's clients.")] = None,
     users: Annotated[Path | None, typer.Option(help="A file with a name:password a line, of who may come in.")] = None,
     log_level: LogLevel = "warning",
     log_format: LogFormat = None,
 ) -> None:
-    """Serve a schema registry, with Confluent's API, beside any Kafka cluster."""
+    """Serve a schema registry, with Confluent's API, beside any Kafka cluster, which keeps the schemas."""
     from ottla.cli.registry import run_registry
+    from ottla.cli.session import open_session
 
-    run_registry(bootstrap=bootstrap, listen=listen, config=config, users=users, log_level=log_level)
+    run_registry(
+        cluster=open_session(bootstrap=bootstrap, profile=profile, command_config=config, properties=properties),
+        listen=listen,
+        users=users,
+        log_level=log_level,
+    )
 
 
 @app.command()

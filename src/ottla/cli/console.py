@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ottla.cli.gateway import CONSOLE, check_installed, is_loopback
 from ottla.cli.registry import read_users
+from ottla.cli.schemas import registry_settings
 from ottla.cli.session import Session
 from ottla.cli.settings import configure_logging
 from ottla.client.settings import ClientSettings, InvalidClientConfig
-from ottla.console.registry import Registry
 from ottla.console.server import serve_console
 from ottla.console.timeouts import TIMEOUTS
 from ottla.errors import StartupError
@@ -32,12 +32,7 @@ def run_console(
         settings = ClientSettings.parse({**TIMEOUTS, **cluster.properties})
     except InvalidClientConfig as error:
         raise StartupError(str(error)) from None
-    registry = registry or cluster.properties.get("schema.registry.url")
-    if registry is not None:
-        try:
-            Registry(registry)
-        except ValueError as error:
-            raise StartupError(f"--registry {error}") from None
+    schemas = registry_settings(cluster, registry)
     passwords = read_users(users) if users is not None else {}
     try:
         sock = listening_socket(host, port)
@@ -58,7 +53,7 @@ def run_console(
             settings,
             loopback=is_loopback(host),
             users=passwords,
-            registry_url=registry,
+            registry=schemas,
             leashed=False,
         )
     )

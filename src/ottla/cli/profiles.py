@@ -27,6 +27,8 @@ _FILES = frozenset(
     }
 )
 _SECRET = re.compile(r"password|secret|jaas|\.key$|key\.pem|user\.info|token")
+_LOGIN = re.compile(r"(?<=://)[^/@,]*@")
+"""Within an address."""
 
 
 def config_path(environment: Mapping[str, str] = os.environ) -> Path:
@@ -111,7 +113,9 @@ def anywhere(properties: Mapping[str, str]) -> dict[str, str]:
 
 def hidden(properties: Mapping[str, str]) -> dict[str, str]:
     """Fit to be shown: secrets are stars."""
-    return {key: "****" if _SECRET.search(key) else value for key, value in sorted(properties.items())}
+    return {
+        key: "****" if _SECRET.search(key) else _LOGIN.sub("****@", value) for key, value in sorted(properties.items())
+    }
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -6,22 +6,21 @@ import sys
 from pathlib import Path
 
 from ottla.cli.gateway import check_installed, is_loopback, parse_address
-from ottla.cli.settings import configure_logging, read_properties
+from ottla.cli.session import Session
+from ottla.cli.settings import configure_logging
 from ottla.client.settings import ClientSettings, InvalidClientConfig
 from ottla.errors import StartupError
 from ottla.gateway.server import serve_gateway
 from ottla.runtime.system import listening_socket, run
 
 
-def run_registry(*, bootstrap: str, listen: str, config: Path | None, users: Path | None, log_level: str) -> None:
+def run_registry(*, cluster: Session, listen: str, users: Path | None, log_level: str) -> None:
     configure_logging(log_level)
     check_installed()
     host, port = parse_address(listen)
     options = {"client.id": "ottla-registry", "retry.backoff.ms": "20", "default.api.timeout.ms": "15000"}
-    options |= read_properties(config) if config is not None else {}
-    options["bootstrap.servers"] = bootstrap
     try:
-        settings = ClientSettings.parse(options)
+        settings = ClientSettings.parse({**options, **cluster.properties})
     except InvalidClientConfig as error:
         raise StartupError(str(error)) from None
     try:

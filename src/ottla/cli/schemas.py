@@ -10,7 +10,14 @@ from typing import Annotated
 import typer
 
 from ottla.cli.session import Session
-from ottla.client.registry import FoundSchema, RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
+from ottla.client.registry import (
+    FoundSchema,
+    NoRegistry,
+    RegistryClient,
+    RegistrySettings,
+    RegistryUnavailable,
+    UnknownSchema,
+)
 from ottla.errors import StartupError
 
 DEFAULT_URL = "http://127.0.0.1:8081"
@@ -25,11 +32,17 @@ RegistryUrl = Annotated[
 
 def registry_of(session: Session, url: str | None, *, default: str | None = None) -> RegistryClient | None:
     """The registry that was named, by option or by the profile; or none."""
+    settings = registry_settings(session, url, default=default)
+    return None if settings is None else RegistryClient(settings)
+
+
+def registry_settings(session: Session, url: str | None, *, default: str | None = None) -> RegistrySettings | None:
+    """Where it is, and how to log in there."""
     wanted = url or session.properties.get("schema.registry.url") or default
     if wanted is None:
         return None
     try:
-        return RegistryClient(RegistrySettings.parse(wanted, session.properties))
+        return RegistrySettings.parse(wanted, session.properties)
     except ValueError as error:
         raise StartupError(str(error)) from None
 
@@ -39,10 +52,15 @@ def asking_registry() -> Iterator[None]:
     """What the registry says no to, and what it does not know, is one sentence."""
     try:
         yield
+    except NoRegistry as error:
+        said = f"{str(error).rstrip('.')}; name another with --schema-registry, or start one with `ottla up`."
+        raise StartupError(said) from None
     except RegistryUnavailable as error:
         raise StartupError(f"{str(error).rstrip('.')}.") from None
     except UnknownSchema as error:
-        raise StartupError(f"The schema registry does not know it: {str(error).rstrip('.')}.") from None
+        raise StartupError(
+            f"The schema registry does not know it: {str(error).rstrip('.')}; see `ottla schema list`."
+        ) from None
 
 
 def split_message(wanted: str) -> tuple[str, str | None]:

@@ -64,7 +64,8 @@ def run_up(
         if port:
             check_ports(port, nodes)
         registries = _open_registries(registry, nodes, free_port=not port)
-        schemas = registries[1].url if 1 in registries else None
+        # All of them: where a node is dead the console asks another.
+        schemas = ",".join(each.url for each in registries.values()) or None
         page = open_console(console_port, free_port=not port, registry_url=schemas) if console else None
         if nodes == 1:
             _up_one(runtime, started, port, host, data, values, registries.get(1), page)

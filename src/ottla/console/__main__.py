@@ -2,7 +2,7 @@
 
     --fd N                  the listening socket, inherited
     --bootstrap HOST:PORT   the cluster
-    --registry URL          where schemas are, if anywhere
+    --registry URL[,URL]    where schemas are, if anywhere
     --loopback              nobody but this machine can reach the socket
 
 It lives as long as its standard input: a node that dies takes it along.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import sys
 
+from ottla.client.registry import RegistrySettings
 from ottla.client.settings import ClientSettings
 from ottla.console.server import serve_console
 from ottla.console.timeouts import TIMEOUTS
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> None:
             settings,
             loopback="--loopback" in arguments,
             users={},
-            registry_url=option("--registry") if "--registry" in arguments else None,
+            registry=RegistrySettings.parse(option("--registry")) if "--registry" in arguments else None,
             leashed=True,
         )
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ottla.admin.asking import why
 from ottla.console.poller import Look
 from ottla.console.units import count, size
 
@@ -31,13 +32,16 @@ def findings(look: Look) -> list[Finding]:
         names = _some(f"{each.topic}-{each.partition}" for each in offline)
         text = f"{count(len(offline), 'partition')} without a leader ({names}): start the nodes that hold them."
         found.append(Finding(is_bad=True, text=text, link="/topics?sort=in+sync"))
-    for broker in look.cluster.brokers:
-        if broker.is_fenced:
-            text = f"Node {broker.node} is not serving: start it, or look into its log."
-            found.append(Finding(is_bad=True, text=text, link="/brokers"))
+    away = [broker.node for broker in look.cluster.brokers if broker.is_fenced]
+    for node in away:
+        text = f"Node {node} is not serving: start it, or look into its log."
+        found.append(Finding(is_bad=True, text=text, link="/brokers"))
     for directory in look.directories:
         if directory.error is not None:
-            text = f"Node {directory.node} {directory.path or 'tells nothing of its disks'}: {directory.error}."
+            if directory.node in away:
+                continue  # Then its disks are not what is wrong.
+            what = directory.path or "tells nothing of its disks"
+            text = f"Node {directory.node} {what}: {why(directory.error)}; look into its log."
             found.append(Finding(is_bad=True, text=text, link="/brokers"))
         elif directory.total_bytes > 0 and directory.usable_bytes < DISK_SHARE_MIN * directory.total_bytes:
             text = (
@@ -54,10 +58,10 @@ def findings(look: Look) -> list[Finding]:
         )
         found.append(Finding(is_bad=False, text=text, link="/topics?sort=in+sync"))
     if look.quorum is not None:
-        late = [each for each in look.quorum.voters if each.lag > QUORUM_LAG_MAX]
+        late = [each for each in look.quorum.voters if each.lag > QUORUM_LAG_MAX and each.node not in away]
         if late:
             names = _some(f"node {each.node}" for each in late)
-            text = f"Controllers behind the quorum's leader: {names}."
+            text = f"Controllers behind the quorum's leader ({names}): start them, or look into their logs."
             found.append(Finding(is_bad=False, text=text, link="/brokers"))
     return sorted(found, key=lambda each: not each.is_bad)
 

@@ -54,6 +54,15 @@ class GroupLook:
     def total_lag(self) -> int:
         return sum(self.lag.values())
 
+    @property
+    def topics(self) -> set[str]:
+        """That it reads, or has read."""
+        assigned = (key for member in self.group.members for key in member.assigned)
+        return {key.topic for key in (*self.committed, *assigned)}
+
+    def lag_in(self, topic: str) -> int:
+        return sum(lag for key, lag in self.lag.items() if key.topic == topic)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from ottla.client.registry import RegistryClient, RegistrySettings, RegistryUnavailable, UnknownSchema
 from ottla.console.decoding import Schema, parse_schema
@@ -36,19 +35,8 @@ class Version:
 
 
 class Registry:
-    def __init__(self, url: str) -> None:
-        """`http://[name:password@]host:port[/path]`."""
-        parts = urlsplit(url)
-        try:
-            known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # A port that is no number, or too large a one.
-            known = False
-        if not known:
-            raise ValueError(f"{url} is no address of a registry: write http://host:port.")
-        self.address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-        """Without a password."""
-        login = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        settings = RegistrySettings(urls=(self.address,), user_info=login)
+    def __init__(self, settings: RegistrySettings) -> None:
+        self.address = ", ".join(settings.urls)
         self._client = RegistryClient(settings, attempts=1, timeout_s=TIMEOUT_S)
         self._schemas: dict[int, Schema] = {}
         self._missing_s: dict[int, float] = {}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ottla.client.registry import RegistrySettings
 from ottla.client.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ async def serve_console(
     *,
     loopback: bool,
     users: Mapping[str, str],
-    registry_url: str | None,
+    registry: RegistrySettings | None,
     leashed: bool,
 ) -> None:
     """Serve until told to stop. With `leashed`, also until standard input ends."""
@@ -40,8 +41,8 @@ async def serve_console(
     from ottla.console.registry import Registry
     from ottla.gateway.serving import serve_application
 
-    registry = Registry(registry_url) if registry_url else None
-    console = Console(settings, registry=registry, may_change=loopback or bool(users))
+    asked = Registry(registry) if registry is not None else None
+    console = Console(settings, registry=asked, may_change=loopback or bool(users))
     app = Guard(cast("App", make_app(console)), loopback=loopback, users=users)
     logging.getLogger("nicegui").setLevel(logging.WARNING)
     console.start()

@@ -246,7 +246,8 @@ def _starts(session: Session, topics: list[str], only: list[int] | None, where: 
         ]
         missing = [each for each in only or [] if each not in {found.partition for found in partitions}]
         if missing:
-            raise StartupError(f"There is no partition {missing[0]} in {', '.join(topics)}.")
+            named = ", ".join(topics)
+            raise StartupError(f"There is no partition {missing[0]} in {named}: see `ottla topic describe`.")
         if where.startswith("@"):
             moment = parse_moment(where[1:])
             found = list_offsets(client, dict.fromkeys(partitions, moment))

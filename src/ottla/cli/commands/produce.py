@@ -235,10 +235,10 @@ def _chooser(session: Session, topic: str, partition: int, name: str) -> Choose 
         known = client.topics([topic]).get(topic)
     if partition >= 0:
         if known is not None and partition not in known.partitions:
-            raise StartupError(f"There is no partition {partition} in {topic}.")
+            raise StartupError(f"There is no partition {partition} in {topic}: see `ottla topic describe {topic}`.")
         return lambda key: partition
     if known is None:
-        raise StartupError(f"The topic {topic} does not exist.")
+        raise StartupError(f"The topic {topic} does not exist: make it with `ottla topic create {topic}`.")
     count = len(known.partitions)
     if name == "roundrobin":
         turns = iter(range(sys.maxsize))

@@ -24,15 +24,14 @@ def register(console: Console) -> None:
         query = query_of(request)
         await console.poller.first()
         with frame(console, "Nodes", "/brokers"):
-            live(lambda: _page(console, query))
+            live(lambda: page(console.poller.newest, query))
 
 
-def _page(console: Console, query: Mapping[str, str]) -> Markup:
-    look = console.poller.newest
+def page(look: Look | None, query: Mapping[str, str]) -> Markup:
     if look is None:
         return unanswered()
     return join(
-        facts([("Cluster", tag("code", look.cluster.cluster_id)), ("Nodes", count(len(look.cluster.brokers)))]),
+        facts([("Cluster", tag("code", look.cluster.cluster_id)), ("Size", count(len(look.cluster.brokers), "node"))]),
         table(
             look.cluster.brokers,
             _columns(look),
@@ -59,9 +58,8 @@ def _columns(look: Look) -> list[Column[Broker]]:
     partitions = [each for topic in look.topics.values() for each in topic.partitions]
     leads = {broker.node: sum(each.leader == broker.node for each in partitions) for broker in look.cluster.brokers}
     holds = {broker.node: sum(broker.node in each.replicas for each in partitions) for broker in look.cluster.brokers}
-    stored = {
-        broker.node: sum(sizes.get(broker.node, 0) for sizes in look.sizes.values()) for broker in look.cluster.brokers
-    }
+    telling = {each.node for each in look.directories if each.error is None}
+    stored = {node: sum(sizes.get(node, 0) for sizes in look.sizes.values()) for node in telling}
 
     def state(each: Broker) -> Child:
         return tag(
@@ -88,7 +86,10 @@ def _columns(look: Look) -> list[Column[Broker]]:
             number=True,
         ),
         Column(
-            title="stored", cell=lambda each: size(stored[each.node]), sort=lambda each: stored[each.node], number=True
+            title="stored",
+            cell=lambda each: size(stored.get(each.node)),
+            sort=lambda each: stored.get(each.node, 0),
+            number=True,
         ),
     ]
 
@@ -102,8 +103,12 @@ def _quorum(look: Look) -> Child:
     columns = [
         Column[QuorumReplica](title="controller", cell=lambda each: f"Node {each.node}"),
         Column(title="role", cell=lambda each: _role(each, quorum, roles[each])),
-        Column(title="log end", cell=lambda each: f"offset {count(each.log_end_offset)}", number=True),
-        Column(title="behind", cell=lambda each: count(each.lag, "record"), number=True),
+        Column(
+            title="log end",
+            cell=lambda each: f"offset {count(each.log_end_offset)}" if _heard(each) else NOTHING,
+            number=True,
+        ),
+        Column(title="behind", cell=lambda each: count(each.lag if _heard(each) else None, "record"), number=True),
         Column(title="last caught up", cell=lambda each: _ago(each, quorum, now_ms), number=True),
     ]
     return [
@@ -130,6 +135,11 @@ def _role(each: QuorumReplica, quorum: Quorum, role: str) -> Markup:
     return tag("span", "leader" if leads else role, class_=f"badge{' good' if leads else ''}")
 
 
+def _heard(each: QuorumReplica) -> bool:
+    """Has the leader heard of it since it leads?"""
+    return each.log_end_offset >= 0
+
+
 def _ago(each: QuorumReplica, quorum: Quorum, now_ms: int) -> str:
     if each.node == quorum.leader:
         return "always"
@@ -153,7 +163,7 @@ def _disk_columns() -> list[Column[LogDirectory]]:
                 else tag("span", why(each.error), class_="badge bad")
             ),
         ),
-        Column(title="replicas", cell=lambda each: count(len(each.replicas)), number=True),
+        Column(title="holds", cell=lambda each: count(len(each.replicas), "replica"), number=True),
         Column(
             title="stored", cell=lambda each: size(sum(replica.size_bytes for replica in each.replicas)), number=True
         ),

@@ -57,10 +57,7 @@ def _page(console: Console, query: Mapping[str, str]) -> Markup:
 
 def _columns() -> list[Column[GroupLook]]:
     def topics(each: GroupLook) -> Child:
-        names = sorted(
-            {key.topic for key in each.committed}
-            | {key.topic for member in each.group.members for key in member.assigned}
-        )
+        names = sorted(each.topics)
         return [join(", " if at else "", tag("a", name, href=addresses.topic(name))) for at, name in enumerate(names)]
 
     return [

@@ -67,7 +67,6 @@ def _partitions(console: Console, name: str, query: Mapping[str, str]) -> Markup
     if look is None or name not in look.topics:
         return tag("p", "The topic is gone.", class_="notice bad")
     topic, history = look.topics[name], console.poller.history
-    readers = [group for group, each in look.groups.items() if any(key.topic == name for key in each.committed)]
     return join(
         facts(
             [
@@ -76,7 +75,7 @@ def _partitions(console: Console, name: str, query: Mapping[str, str]) -> Markup
                 ("Records, at most", count(look.records_of(name))),
                 ("Size of leaders", size(look.size_of(name))),
                 ("Appended", rate(history.rate(f"end:{name}"))),
-                ("Groups that read it", _groups(readers)),
+                ("Groups that read it", _groups(look, name)),
                 ("Id", tag("code", topic.topic_id)),
             ]
         ),
@@ -98,10 +97,14 @@ def _partitions(console: Console, name: str, query: Mapping[str, str]) -> Markup
     )
 
 
-def _groups(names: Sequence[str]) -> Child:
-    if not names:
+def _groups(look: Look, topic: str) -> Child:
+    readers = [(name, each.lag_in(topic)) for name, each in sorted(look.groups.items()) if topic in each.topics]
+    if not readers:
         return "none"
-    return [join(", " if at else "", tag("a", name, href=addresses.group(name))) for at, name in enumerate(names)]
+    return [
+        join("; " if at else "", tag("a", name, href=addresses.group(name)), f", {count(lag, 'record')} behind")
+        for at, (name, lag) in enumerate(readers)
+    ]
 
 
 def _columns(look: Look) -> list[Column[Partition]]:
@@ -265,7 +268,7 @@ def _deletion(console: Console, name: str) -> None:
         return
     section("Delete")
     with ui.element("div").classes("row-form"):
-        typed = ui.input("The topic's name, to be sure").props("outlined dense")
+        typed = ui.input("The topic's name, to be sure").props("outlined dense").classes("long")
 
         async def delete() -> None:
             if typed.value != name:
