@@ -96,3 +96,14 @@ def test_the_repository_speaks_of_the_product_alone() -> None:
         text = path.read_text(errors="replace")
         assert not hosts.search(text), f"{relative} names a registry's host"
         assert "/work" + "/main" not in text, f"{relative} has an absolute path"
+
+
+def test_whoever_sends_keys_by_librdkafka_sends_them_where_java_does() -> None:
+    """Its own choice would be another one: one key in two partitions, and joins that miss."""
+    senders = []
+    for path in [*modules(), *sorted((ROOT / "examples").glob("*.py"))]:
+        text = path.read_text()
+        if re.search(r"from confluent_kafka import .*\bProducer\b", text) and re.search(r"\bkey\b", text):
+            senders.append(path.name)
+            assert "murmur2_random" in text, f"{path}: set partitioner=murmur2_random"
+    assert {"produce.py", "demo.py"} <= set(senders)

@@ -164,7 +164,6 @@ def test_the_same_data_is_the_same_cluster_again(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
-@pytest.mark.slow
 def _is_free(port: int) -> bool:
     with socket.socket() as probe, contextlib.suppress(OSError):
         probe.bind(("127.0.0.1", port))
@@ -172,6 +171,7 @@ def _is_free(port: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_ports_are_those_that_were_promised(tmp_path: Path) -> None:
     port = next(port for port in free_ports(200) if all(_is_free(port + n) for n in (1, 2, 1000, 1001, 1002)))
     with up(tmp_path, "--ephemeral", port=port) as (running, bootstrap):

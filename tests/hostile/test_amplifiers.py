@@ -47,6 +47,9 @@ pytestmark = pytest.mark.slow
 
 LOOP_S_MAX = 0.4
 """Twice what a request ought to take: processors differ."""
+SOME_WORK = 1_000_000
+USUAL_S = 0.06
+"""What `slowness` takes where the bounds were found."""
 PEAK_MB_MAX = 64
 
 Path = tuple[str, ...]
@@ -112,6 +115,16 @@ def test_as_many_elements_as_are_allowed_cost_little(target: Target, key: int, p
     assert cost[0].peak_mb < PEAK_MB_MAX
 
 
+def slowness() -> float:
+    """How many times longer the same work takes here and now, beside whatever else runs; at least 1."""
+    began_s = time.thread_time()
+    total = 0
+    for number in range(SOME_WORK):
+        total += number * number % 7
+    assert total
+    return max(1.0, (time.thread_time() - began_s) / USUAL_S)
+
+
 @pytest.mark.parametrize(
     ("key", "path"), [(key, path) for key, path in CROWDED if elements_max(key) > ELEMENTS_MAX], ids=name_of
 )
@@ -124,7 +137,7 @@ def test_where_more_are_allowed_others_are_served_meanwhile(target: Target, key:
         assert target.outcome(data, timeout_s=60) is not None
     figures = target.mark()
     print(f"{APIS[key].name} {'.'.join(path)}: {cost[0]}, canary {figures}")
-    assert cost[0].loop_s < (elements_max(key) / ELEMENTS_MAX) * LOOP_S_MAX
+    assert cost[0].loop_s < (elements_max(key) / ELEMENTS_MAX) * LOOP_S_MAX * slowness()
     assert cost[0].peak_mb < 2 * PEAK_MB_MAX
 
 

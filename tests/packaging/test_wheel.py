@@ -51,6 +51,9 @@ def test_the_wheel_builds_with_and_without_a_compiler(tmp_path: Path, compiler: 
     for room in ("records", "records/cleaning", "records/columns", "wire"):
         assert any(name.startswith(f"ottla/{room}/_native.") and name.endswith(".so") for name in names) is native
     assert "ottla/py.typed" in names
+    modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
+    # What Spark looks up by itself is a package beside ours.
+    assert {"pyspark_ottla/__init__.py", "ottla/spark/log4j2.properties", *modules} <= set(names)
     unpacked = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(unpacked)
     answer = subprocess.run(
