@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -121,6 +122,8 @@ def test_what_was_evicted_is_not_cached_and_can_be_brought_in(
     file.sync()
     assert file.cached(0, 1 << 20)
     assert file.cached(4095, 2)
+    assert file.read_now(4095, 2) == bytes(2)
+    assert file.read_now((1 << 20) - 1, 2) is None  # There is only one.
     with path.open("rb") as other:
         for _ in range(600):  # The kernel lets go of pages when nobody else looks at them any more.
             os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -129,8 +132,22 @@ def test_what_was_evicted_is_not_cached_and_can_be_brought_in(
             time.sleep(0.1)
     assert not file.cached(0, 1 << 20)
     assert not file.cached(4095, 2)
+    assert file.read_now(4095, 2) is None
     file.prefetch(0, 1 << 20)
     assert file.cached(0, 1 << 20)
+    assert file.read_now(4095, 2) == bytes(2)
+
+
+def test_a_file_system_that_cannot_say_what_is_cached_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SystemDisk().open(str(tmp_path / "log"), create=True)
+    file.write(0, b"there")
+
+    def unknown(fd: int, buffers: object, position: int, flags: int) -> int:
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(os, "preadv", unknown)
+    assert file.read_now(1, 3) == b"her"
+    assert file.read_now(1, 9) is None
 
 
 def test_preallocation_grows_the_file_and_truncation_cuts_it(tmp_path: Path) -> None:

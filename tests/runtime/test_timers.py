@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
 from ottla.runtime.clock import SystemClock
-from ottla.runtime.timers import TimerWheel
+from ottla.runtime.timers import Timer, TimerWheel
 
 
 async def test_timers_fire_in_the_order_of_their_delays() -> None:
@@ -26,6 +27,44 @@ async def test_a_cancelled_timer_does_not_fire() -> None:
     wheel.after(5, lambda: fired.append("cancelled")).cancel()
     await asyncio.sleep(0.03)
     assert fired == ["kept"]
+
+
+async def test_what_is_cancelled_is_let_go_at_once() -> None:
+    """Requests set timers of half a minute, a thousand a second, and cancel nearly all of them."""
+    wheel = TimerWheel(SystemClock())
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(100):
+            wheel.after(30_000, lambda: None).cancel()
+        assert not [each for each in gc.get_objects() if type(each) is Timer]
+    finally:
+        gc.enable()
+        wheel.close()
+
+
+async def test_a_tick_may_be_used_again_after_a_cancellation() -> None:
+    wheel = TimerWheel(SystemClock())
+    fired: list[str] = []
+    for _ in range(3):
+        wheel.after(10, lambda: fired.append("cancelled")).cancel()
+        wheel.after(20, lambda: fired.append("kept"))
+        wheel.after(20, lambda: fired.append("cancelled")).cancel()
+    await asyncio.sleep(0.06)
+    assert fired == ["kept"] * 3
+    wheel.after(5, lambda: fired.append("later"))
+    await asyncio.sleep(0.03)
+    assert fired[3:] == ["later"]
+
+
+async def test_a_timer_may_cancel_its_neighbour_of_the_same_tick() -> None:
+    wheel = TimerWheel(SystemClock())
+    fired: list[str] = []
+    neighbours: list[Timer] = []
+    wheel.after(5, lambda: neighbours[0].cancel())
+    neighbours.append(wheel.after(5, lambda: fired.append("cancelled")))
+    await asyncio.sleep(0.03)
+    assert not fired
 
 
 async def test_an_earlier_timer_overtakes_the_one_that_the_loop_waits_for() -> None:

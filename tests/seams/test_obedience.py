@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from ottla.broker.control.control_plane import metadata_log_config
+from ottla.broker.fetching.partition_reader import IN_LINE_BYTES_MAX
 from ottla.broker.node import Node
 from ottla.broker.publisher import MetadataPublisher
 from ottla.config.node import NodeConfig
@@ -29,7 +30,7 @@ from ottla.wire.messages.incremental_alter_configs_response import IncrementalAl
 from ottla.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.produce_response import ProduceResponse
 from tests.log.faulty_disk import FaultyDisk, Operation
-from tests.seams.surroundings import LoopClock, MemoryNetwork, memory_runtime
+from tests.seams.surroundings import LoopClock, MemoryConnection, MemoryNetwork, memory_runtime
 from tests.seams.test_listeners import DOORS
 from tests.seams.test_maintenance import stage, until
 from tests.seams.test_node_in_memory import CONFIG, Client, batch, fetch, fresh, produce, serving
@@ -208,28 +209,66 @@ async def test_log_starts_are_on_the_disk_before_retention_renames_a_file() -> N
         assert b"t 0 1" in checkpoints[0]
 
 
-async def test_cold_bytes_are_brought_in_before_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def make_cold(file_type: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_type, "cached", lambda self, position, size: False)
+    monkeypatch.setattr(file_type, "read_now", lambda self, position, size: None)
+
+
+FEW_AND_MANY = pytest.mark.parametrize("value", [b"cold", b"cold" * IN_LINE_BYTES_MAX], ids=["few", "many"])
+"""Bytes that are copied into their answer, and bytes that are sent from their file."""
+
+
+@FEW_AND_MANY
+async def test_cold_bytes_are_brought_in_before_they_are_sent(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
     async with stage() as it:
         await it.create()
-        await it.produce(b"cold")
+        await it.produce(value)
         prefetched: list[tuple[int, int]] = []
         file_type = type(it.disk.open("/data/meta.properties"))
-        monkeypatch.setattr(file_type, "cached", lambda self, position, size: False)
+        make_cold(file_type, monkeypatch)
         monkeypatch.setattr(file_type, "prefetch", lambda self, position, size: prefetched.append((position, size)))
-        assert await fetch(it.client) == [b"cold"]
+        assert await fetch(it.client) == [value]
         assert len(prefetched) == 1
 
 
-async def test_cold_bytes_that_cannot_be_read_take_their_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_few_warm_bytes_leave_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage() as it:
         await it.create()
-        await it.produce(b"cold")
+        await it.produce(b"warm")
+        sent: list[int] = []
+        monkeypatch.setattr(MemoryConnection, "write_file_span", lambda self, file, position, size: sent.append(size))
+        assert await fetch(it.client) == [b"warm"]
+        assert not sent
+
+
+async def test_a_few_bytes_that_cannot_be_read_take_their_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as it:
+        await it.create()
+        await it.produce(b"warm")
+
+        def broken(self: object, position: int, size: int) -> None:
+            raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is broken")
+
+        monkeypatch.setattr(type(it.disk.open("/data/meta.properties")), "read_now", broken)
+        hosted = it.node.services.replicas.partition("t", 0)
+        assert hosted is not None
+        assert await fetch(it.client) == []
+        assert hosted.offline
+
+
+@FEW_AND_MANY
+async def test_cold_bytes_that_cannot_be_read_take_their_partition_offline(
+    monkeypatch: pytest.MonkeyPatch, value: bytes
+) -> None:
+    async with stage() as it:
+        await it.create()
+        await it.produce(value)
 
         def broken(self: object, position: int, size: int) -> None:
             raise DiskError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is broken")
 
         file_type = type(it.disk.open("/data/meta.properties"))
-        monkeypatch.setattr(file_type, "cached", lambda self, position, size: False)
+        make_cold(file_type, monkeypatch)
         monkeypatch.setattr(file_type, "prefetch", broken)
         hosted = it.node.services.replicas.partition("t", 0)
         assert hosted is not None

@@ -74,6 +74,8 @@ def partitions(draw: st.DrawFn, topic: str | Uuid, index: int) -> Fetched[Bytes]
     fetched.aborted = draw(st.none() | st.lists(st.builds(Txn, offsets, offsets), max_size=3))
     fetched.preferred = draw(st.integers(-1, 1 << 20))
     fetched.span = draw(st.none() | st.builds(Bytes, st.binary(max_size=300)))
+    if fetched.span is not None and draw(st.booleans()):
+        fetched.data = bytearray(fetched.span.data)
     fetched.diverging = draw(st.none() | pairs)
     fetched.leader = draw(st.none() | leaders)
     return fetched

@@ -498,6 +498,9 @@ class ClientConnection:
         if type(reply) is bytes:
             self._outgoing.append(reply)
             return
+        if len(reply) == 1 and type(reply[0]) is bytes:
+            self._outgoing.append(reply[0])
+            return
         self._flush(more=True)
         transport = self._transport
         assert transport is not None

@@ -32,8 +32,10 @@ class Deferred:
         assert not self._done
         self.reply = reply
         self._done = True
-        if self._on_done is not None:
-            self._on_done()
+        # Let go of both: they hold the request, which holds this, and only the garbage collector would part them.
+        on_done, self._on_done, self._on_abandoned = self._on_done, None, None
+        if on_done is not None:
+            on_done()
 
     def when_done(self, call: Callable[[], None]) -> None:
         self._on_done = call
@@ -43,8 +45,9 @@ class Deferred:
         self._on_abandoned = call
 
     def abandon(self) -> None:
-        if not self._done and self._on_abandoned is not None:
-            self._on_abandoned()
+        on_abandoned, self._on_abandoned = self._on_abandoned, None
+        if on_abandoned is not None:
+            on_abandoned()
 
 
 Reply = Ready | Deferred

@@ -182,6 +182,18 @@ class SystemFile:
             return True  # A file system without RWF_NOWAIT cannot say; do not stop serving for that.
         return True
 
+    def read_now(self, position: int, size: int) -> Buffer | None:
+        handle = self.handle
+        data = bytearray(size)
+        try:
+            return data if os.preadv(handle.fd, (data,), position, os.RWF_NOWAIT) == size else None
+        except BlockingIOError:
+            return None
+        except OSError:
+            # A file system without RWF_NOWAIT cannot say; do not stop serving for that. A disk that fails says so now.
+            found = self.read(position, size)
+            return found if len(found) == size else None
+
     def prefetch(self, position: int, size: int) -> None:
         handle = self.handle
         fd = handle.fd

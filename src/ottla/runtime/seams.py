@@ -56,6 +56,10 @@ class File(Protocol):
         """Can these bytes be sent without waiting for the device? A guess that may err towards yes."""
         ...
 
+    def read_now(self, position: int, size: int) -> Buffer | None:
+        """All of these bytes if they can be had without waiting for the device, else nothing."""
+        ...
+
     def prefetch(self, position: int, size: int) -> None:
         """Bring these bytes into the page cache. Blocks: call it through `Offload`."""
         ...

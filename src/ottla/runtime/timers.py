@@ -1,8 +1,9 @@
 """One wheel of timers for everything that waits: purgatories, sessions, throttles, periodic work.
 
-A timer costs a list append, and its cancellation one attribute: it stays where it lies until its tick comes. What is
-put off many times before it comes is therefore a `Deadline`. The event loop sees a single handle, the next tick on
-which something is due. Ticks are milliseconds, as all of Kafka's timeouts are.
+A timer costs an entry in the slot of its tick, and is taken out when it is cancelled: most are, long before their time
+comes, and those that stayed would be what the garbage collector looks at again and again. What is put off many times
+before it comes is a `Deadline`. The event loop sees a single handle, the next tick on which something is due. Ticks are
+milliseconds, as all of Kafka's timeouts are.
 """
 
 from __future__ import annotations
@@ -20,13 +21,24 @@ _LATE_ENOUGH = 0.0005
 class Timer:
     """Something that will be called once, unless it is cancelled."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_slots", "_tick")
 
-    def __init__(self, call: Callable[[], None]) -> None:
+    def __init__(
+        self, call: Callable[[], None], slots: dict[int, dict[Timer, None]] | None = None, tick: int = 0
+    ) -> None:
+        """`slots` is the wheel's, in which the timer lies at `tick`, if it waits for one."""
         self._call: Callable[[], None] | None = call
+        self._slots = slots
+        self._tick = tick
 
     def cancel(self) -> None:
+        if self._call is None:
+            return
         self._call = None
+        if self._slots is not None and (slot := self._slots.get(self._tick)) is not None:
+            slot.pop(self, None)
+            if not slot:
+                del self._slots[self._tick]
 
     def _fire(self) -> None:
         if self._call is not None:
@@ -75,8 +87,9 @@ class TimerWheel:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._slots: dict[int, list[Timer]] = {}
+        self._slots: dict[int, dict[Timer, None]] = {}
         self._ticks: list[int] = []
+        """A heap of the ticks that have, or had, a slot: one whose timers were all cancelled stays till it is first."""
         self._handle: asyncio.TimerHandle | None = None
         self._armed_tick = 0
         self._closed = False
@@ -85,20 +98,22 @@ class TimerWheel:
         return self._clock.monotonic() * 1000
 
     def after(self, delay_ms: float, call: Callable[[], None]) -> Timer:
-        timer = Timer(call)
+        slots = self._slots
         if delay_ms <= 0:
             # No tick to wait for: when the others have had their turn.
+            timer = Timer(call)
             asyncio.get_running_loop().call_soon(timer._fire)
             return timer
         tick = int(self._clock.monotonic() * 1000 + delay_ms) + 1
-        slot = self._slots.get(tick)
+        timer = Timer(call, slots, tick)
+        slot = slots.get(tick)
         if slot is None:
-            self._slots[tick] = [timer]
+            slots[tick] = {timer: None}
             heapq.heappush(self._ticks, tick)
             if self._ticks[0] == tick:
                 self._arm()
         else:
-            slot.append(timer)
+            slot[timer] = None
         return timer
 
     def deadline(self, delay_ms: float, call: Callable[[], None]) -> Deadline:
@@ -139,9 +154,12 @@ class TimerWheel:
             self._handle.cancel()
 
     def _arm(self) -> None:
-        if self._closed or not self._ticks:
+        ticks, slots = self._ticks, self._slots
+        while ticks and ticks[0] not in slots:
+            heapq.heappop(ticks)
+        if self._closed or not ticks:
             return
-        tick = self._ticks[0]
+        tick = ticks[0]
         if self._handle is not None:
             if self._armed_tick == tick:
                 return
@@ -156,7 +174,7 @@ class TimerWheel:
         now = int(self._clock.monotonic() * 1000)
         due: list[Timer] = []
         while self._ticks and self._ticks[0] <= now:
-            due.extend(self._slots.pop(heapq.heappop(self._ticks)))
+            due.extend(self._slots.pop(heapq.heappop(self._ticks), ()))
         for timer in due:
             try:
                 timer._fire()

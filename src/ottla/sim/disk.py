@@ -63,6 +63,10 @@ class SimFile:
     def cached(self, position: int, size: int) -> bool:
         return True
 
+    def read_now(self, position: int, size: int) -> bytes | None:
+        data = self.read(position, size)
+        return data if len(data) == size else None
+
     def prefetch(self, position: int, size: int) -> None:
         pass
 

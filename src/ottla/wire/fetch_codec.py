@@ -1,9 +1,9 @@
 """Fetch requests of the usual kind read without a request object, and responses laid out without a response object.
 
 Tuned by hand, since every record that leaves passes here. A request that has anything unusual in it is left to the
-generated reader, which is the one that refuses. A response is runs of packed bytes with spans of files between them:
-no record is copied, and the codec knows only the size of them. `tests/wire/test_fetch_codec.py` holds both against the
-generated messages.
+generated reader, which is the one that refuses. A response is runs of packed bytes with spans of files between them, of
+which the codec knows only the size: no record is copied, unless there are so few that one piece costs less than three.
+`tests/wire/test_fetch_codec.py` holds both against the generated messages.
 """
 
 from __future__ import annotations
@@ -233,6 +233,7 @@ class Fetched(Generic[S]):
 
     __slots__ = (
         "aborted",
+        "data",
         "diverging",
         "error",
         "high_watermark",
@@ -257,6 +258,8 @@ class Fetched(Generic[S]):
         """The replica that the reader is to ask instead (KIP-392)."""
         self.span: S | None = None
         """Where its records are."""
+        self.data: bytes | bytearray | memoryview | None = None
+        """The bytes of the span, if they are few and at hand: they leave in one piece with what surrounds them."""
         self.diverging: tuple[int, int] | None = None
         """The epoch and offset at which the reader's log parts from ours (KIP-595)."""
         self.leader: tuple[int, int] | None = None
@@ -352,6 +355,8 @@ def _pack_one(correlation_id: int, session_id: int, entry: Fetched[S]) -> list[b
     head = _FRAME_HEAD_12(15 + len(run) + size + len(tail), correlation_id, 0, 0, 0, session_id)
     if span is None:
         return [head + run + tail]
+    if entry.data is not None:
+        return [b"".join((head, run, entry.data, tail))]
     return [head + run, span, tail]
 
 
@@ -378,7 +383,7 @@ class _Layout(Generic[S]):
         self._version = version
         self._flexible = version >= 12
         self.chunks: list[bytes | S] = []
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | bytearray | memoryview] = []
         self.size = 0
 
     def topic(self, topic: TopicKey, entries: list[Fetched[S]]) -> None:
@@ -423,7 +428,9 @@ class _Layout(Generic[S]):
             if version >= 11:
                 parts.append(preferred)
             parts.append(_I32(size))
-        if entry.span is not None:
+        if entry.data is not None:
+            parts.append(entry.data)
+        elif entry.span is not None:
             self.close_run()
             self.chunks.append(entry.span)
             self.size += size

@@ -21,6 +21,7 @@ from ottla.broker.purgatory import DelayedFetch
 from ottla.broker.reply import Deferred, Ready, Reply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.partition import Heard
+from ottla.runtime import DiskError, FileSpan
 from ottla.wire.apis import FETCH
 from ottla.wire.fetch_codec import NodeAddress, Request, Wanted, pack, pack_refusal, pack_throttled, read_request
 
@@ -171,7 +172,7 @@ class _Fetch:
     def _answer(self) -> Reply:
         services = self._services
         found = self._found
-        cold = [entry.span for entry in found if entry.span is not None and not services.is_warm(entry.span)]
+        cold = self._take_in()
         if not cold:
             if not services.read_ahead.is_idle:
                 self._read_on()
@@ -182,14 +183,29 @@ class _Fetch:
             failures = await services.read_ahead.bring_in(cold)
             for entry in found if failures else ():
                 if entry.span in failures:
-                    assert entry.hosted is not None
-                    services.replicas.fail(entry.hosted, failures[entry.span])
-                    entry.error, entry.span = ErrorCode.KAFKA_STORAGE_ERROR, None
+                    self._fail(entry, failures[entry.span])
             self._read_on()
             deferred.resolve(self._encode())
 
         services.spawn(then_answer())
         return deferred
+
+    def _take_in(self) -> list[FileSpan]:
+        """What has to be waited for."""
+        cold: list[FileSpan] = []
+        for entry in self._found:
+            try:
+                if not entry.take_in():
+                    assert entry.span is not None
+                    cold.append(entry.span)
+            except DiskError as error:
+                self._fail(entry, error)
+        return cold
+
+    def _fail(self, entry: Found, error: DiskError) -> None:
+        assert entry.hosted is not None
+        self._services.replicas.fail(entry.hosted, error)
+        entry.error, entry.span = ErrorCode.KAFKA_STORAGE_ERROR, None
 
     def _read_on(self) -> None:
         for entry in self._found:

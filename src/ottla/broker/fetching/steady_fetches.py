@@ -13,10 +13,11 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ottla.broker.fetching.fetch_sessions import FetchPartition, FetchSession
+from ottla.broker.fetching.partition_reader import IN_LINE_BYTES_MAX
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.reply import Ready
 from ottla.errors import KafkaError
-from ottla.runtime import FileSpan
+from ottla.runtime import DiskError, FileSpan
 from ottla.wire.fetch_codec import Fetched, Request, Wanted, pack
 
 if TYPE_CHECKING:
@@ -104,7 +105,17 @@ class SteadyFetch:
             span = log.read(offset, max_bytes=self._max_bytes, upper_bound=high_watermark)
         except KafkaError:
             return None
-        if span is None or span.size < self._min_bytes or not span.file.cached(span.position, span.size):
+        if span is None or span.size < self._min_bytes:
+            return None
+        data = None
+        if span.size <= IN_LINE_BYTES_MAX:
+            try:
+                data = span.file.read_now(span.position, span.size)
+            except DiskError:
+                return None
+            if data is None:
+                return None
+        elif not span.file.cached(span.position, span.size):
             return None
         sessions.use(session, services.clock.wall_ms())
         topic, partition, _, *others = wanted
@@ -116,6 +127,7 @@ class SteadyFetch:
         meters.bytes_out.value += span.size
         found: Fetched[FileSpan] = Fetched(topic, partition)
         found.span = span
+        found.data = data
         found.high_watermark = high_watermark
         found.last_stable_offset = log.last_stable_offset
         found.log_start = log.log_start_offset
