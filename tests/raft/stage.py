@@ -244,7 +244,11 @@ class Stage:
         if "voters" in command.options:
             self.machine.on_voters(base + count - 1, voters(command.options["voters"]))
         return self.machine.on_appended(
-            epoch=self.machine.epoch, base_offset=base, end_offset=base + count, now_ms=self.now_ms
+            epoch=self.machine.epoch,
+            base_offset=base,
+            end_offset=base + count,
+            now_ms=self.now_ms,
+            idle="idle" in command.words,
         )
 
     def _flushed(self, command: Command) -> list[Effect]:

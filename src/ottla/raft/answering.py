@@ -238,7 +238,7 @@ class Answers:
                     token=token, response=response, offset=asked.fetch_offset, max_bytes=request.max_bytes
                 )
             )
-        elif not arrived or request.max_wait_ms == 0 or asked.high_watermark < (role.high_watermark or -1):
+        elif not arrived or request.max_wait_ms == 0 or role.has_news_for(asked.high_watermark):
             self._respond(token, response)
         else:
             deadline = now_ms + min(request.max_wait_ms, _MAX_WAIT_MS_MAX)
@@ -260,10 +260,10 @@ class Answers:
         quorum = self._quorum
         role = quorum.role
         assert isinstance(role, Leader)
-        end, committed = quorum.log.log_end_offset, role.high_watermark or -1
+        end = quorum.log.log_end_offset
         for parked in quorum.parked.take_all():
             asked = parked.request.topics[0].partitions[0]
-            if asked.fetch_offset < end or asked.high_watermark < committed:
+            if asked.fetch_offset < end or role.has_news_for(asked.high_watermark):
                 self.fetch(parked.token, parked.request, parked.version, now_ms, arrived=False)
             else:
                 quorum.parked.add(parked)

@@ -69,6 +69,9 @@ class Leader:
     """The other voters that have fetched since the check of the quorum began anew."""
 
     high_watermark: int | None = None
+    news_end: int = 0
+    """Where the last batch ends of which somebody may wait to hear that it is committed."""
+
     established: bool = False
     resign_requested: bool = False
     change: PendingChange | None = None
@@ -187,6 +190,13 @@ class Leader:
                 del self.observers[key]
 
     # Committing.
+
+    def has_news_for(self, known: int) -> bool:
+        """Is it worth an answer of its own to tell who knows of the high watermark `known` that it is higher?
+
+        Not where nothing but idle records lie between: they come every half second, and the next one tells it.
+        """
+        return known < min(self.high_watermark or -1, self.news_end)
 
     def advance(self) -> int | None:
         """The high watermark, if it moved."""

@@ -195,13 +195,18 @@ class RaftMachine:
 
     # Facts of the log.
 
-    def on_appended(self, *, epoch: int, base_offset: int, end_offset: int, now_ms: int) -> list[Effect]:
-        """A batch of `epoch` was written at the end of the local log; it is not yet durable."""
+    def on_appended(
+        self, *, epoch: int, base_offset: int, end_offset: int, now_ms: int, idle: bool = False
+    ) -> list[Effect]:
+        """A batch of `epoch` was written at the end of the local log; it is not yet durable. If it is `idle`, nobody
+        waits to hear that it is committed."""
         role = self.role
         assert isinstance(role, Leader), "only a leader appends"
         assert role.epoch == epoch, "a leader appends in its own epoch"
         assert role.log_end_offset == base_offset < end_offset, "a log has no holes"
         role.log_end_offset = end_offset
+        if not idle:
+            role.news_end = end_offset
         voters = self._quorum.voters
         if voters.latest is not role.voters:
             role.on_voters(voters.latest, now_ms)

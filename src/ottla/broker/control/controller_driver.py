@@ -168,9 +168,12 @@ class ControllerDriver:
         return self._controller
 
     def _append(self, records: list[MetadataRecord]) -> None:
+        from ottla.wire.messages.no_op_record import NoOpRecord
+
         # Requests are one batch each; only the death of a broker with very many partitions needs more.
+        idle = all(isinstance(record.message, NoOpRecord) for record in records)
         for start in range(0, len(records), RECORDS_PER_BATCH_MAX):
-            self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX], self._epoch)
+            self._raft.append(records[start : start + RECORDS_PER_BATCH_MAX], self._epoch, idle=idle)
         if records:
             self._schedule_timed_work()  # They may have brought it forward.
 

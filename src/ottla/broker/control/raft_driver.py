@@ -339,9 +339,10 @@ class RaftDriver:
 
     # Appending.
 
-    def append(self, records: Sequence[MetadataRecord], epoch: int) -> None:
+    def append(self, records: Sequence[MetadataRecord], epoch: int, *, idle: bool = False) -> None:
         """Append `records` as one batch of the leader of `epoch`. Raises `KafkaError` NOT_CONTROLLER where this node
-        does not lead it any more, or cannot since its disk failed just now; then nothing was appended.
+        does not lead it any more, or cannot since its disk failed just now; then nothing was appended. If they are
+        `idle`, nobody waits for them.
 
         The raft layer may append a batch of its own right after it, so the listener is told of both (`on_appended`).
         """
@@ -353,7 +354,7 @@ class RaftDriver:
         except DiskError as error:
             self.fail(error)
             raise refusal from error
-        self._on_appended(batch)
+        self._on_appended(batch, idle=idle)
 
     def _append_control(self, effect: AppendControlRecords) -> None:
         if self._machine.leads(effect.epoch):
@@ -362,7 +363,7 @@ class RaftDriver:
                 self._on_control_fact(fact)
             self._on_appended(batch)
 
-    def _on_appended(self, batch: MetadataBatch) -> None:
+    def _on_appended(self, batch: MetadataBatch, *, idle: bool = False) -> None:
         self._listener.on_appended(batch)
         self._schedule_flush()
         self._on(
@@ -370,6 +371,7 @@ class RaftDriver:
                 epoch=batch.epoch,
                 base_offset=batch.base_offset,
                 end_offset=batch.last_offset + 1,
+                idle=idle,
                 now_ms=self._now_ms(),
             )
         )
