@@ -14,8 +14,8 @@ from ottla.sim import batch
 from ottla.sim.batch import MUST_HAPPEN_SEEDS, Job, Progress, Summary
 from ottla.sim.faults import KINDS
 from ottla.sim.mutations import MUTATIONS
-from ottla.sim.options import FAULTS_MIN, SECONDS, Mode
-from ottla.sim.run import Result
+from ottla.sim.options import FAULTS_MIN, SECONDS, Mode, expand
+from ottla.sim.run import Result, Simulation
 
 EVENTS = ("elections", "truncations", "snapshot loads")
 
@@ -65,6 +65,13 @@ def test_the_summary_has_every_fault_every_event_and_the_speed(monkeypatch: pyte
     assert printed[-1] == (
         "6 seeds, 360 simulated seconds, 30 simulated seconds per real second and process (40 per second of CPU)"
     )
+
+
+def test_a_seed_counts_all_that_must_happen_over_many() -> None:
+    """What is left out of the counts could never be missed."""
+    counted = Simulation(expand(0, Mode.SAFETY, kinds=tuple(KINDS))).inspection.counts()
+    wanted = ("elections", "truncations", "isr shrinks", "isr growths", "unclean restarts", "snapshot loads")
+    assert {*wanted, "voter changes", "quorum elections", "operations", "acknowledged"} <= set(counted)
 
 
 def test_who_waits_for_one_seed_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
