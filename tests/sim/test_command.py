@@ -128,6 +128,14 @@ def test_a_run_is_taken_up_where_it_ended(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert run(monkeypatch, "--seeds", "0-7", *resume)[2] == list(range(8))
 
 
+def test_what_passed_without_a_bug_is_run_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    resume = ("--resume", str(tmp_path))
+    run(monkeypatch, "--seeds", "0-2", *resume)
+    broken = ("--seeds", "0-2", "--mutation", "ack-before-fsync", *resume)
+    for _ in range(2):  # Nor does passing with the bug prove anything for later.
+        assert run(monkeypatch, *broken)[2] == [0, 1, 2]
+
+
 def test_what_is_kept_of_a_seed_is_what_the_summary_needs(tmp_path: Path) -> None:
     Progress(tmp_path, Mode.SAFETY, nodes=None, seconds=SECONDS).note(result(4))
     kept = Progress(tmp_path, Mode.SAFETY, nodes=None, seconds=SECONDS).done[4]
