@@ -9,6 +9,7 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC, Uuid, uuid_from_text
+from ottla.raft.checkpoint import SnapshotId
 from ottla.raft.election import ElectionState, decode_quorum_state
 from ottla.raft.voters import ReplicaKey
 from ottla.runtime.seams import DiskError
@@ -256,6 +257,37 @@ def test_a_node_that_is_far_behind_loads_a_snapshot() -> None:
         new = await cluster.new_active()
         assert len(topics(new.image)) == 31
         assert await new.create("under-the-next") == [0]
+        await cluster.stop()
+
+    play(story)
+
+
+def test_snapshots_come_with_time_and_go_with_age() -> None:
+    """One a minute, kept for two and a half; the log begins with the oldest that is left."""
+
+    async def story() -> None:
+        cluster = Cluster(voters=1, metadata_log_max_snapshot_interval_ms="60000", metadata_max_retention_ms="150000")
+        (node,) = await cluster.start()
+        store = node.plane.raft.metadata_log.snapshots
+
+        async def pass_seconds(seconds: int) -> list[SnapshotId]:
+            """Then something is committed; the snapshots that are there after it."""
+            cluster.clock.advance(1000 * seconds)
+            assert await node.create(f"topic-{node.image.last_offset}") == [0]
+            await asyncio.sleep(1)
+            return list(store.sizes)
+
+        kept = await pass_seconds(59)
+        assert await pass_seconds(0) == kept, "not before it is due"
+        beginnings = set()
+        for minute in range(8):
+            before, kept = kept, await pass_seconds(60)
+            assert kept[-1] not in before
+            if minute >= 3:
+                assert len(kept) == 3
+                assert node.log.log_start_offset == kept[0].end_offset
+                beginnings.add(node.log.log_start_offset)
+        assert len(beginnings) == 5
         await cluster.stop()
 
     play(story)

@@ -218,6 +218,31 @@ def test_replicas_on_fenced_brokers_are_not_in_sync(acting: Acting) -> None:
     assert acting.create("none").error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+def test_replicas_are_spread_over_the_racks_that_brokers_register_with() -> None:
+    acting = Acting()
+    racks = {1: "east", 2: "east", 3: "east", 4: "west", 5: "west", 6: "north"}
+    acting.unfenced(*racks, racks=racks)
+    acting.create("orders", 8, 3)
+    assert grow(acting, "orders", 12).error_code == 0
+    for index in range(12):
+        replicas = acting.partition("orders", index).replicas
+        assert {racks[replica] for replica in replicas} == {"east", "west", "north"}, replicas
+
+
+def test_a_broker_that_shuts_down_is_given_no_replicas() -> None:
+    """Nor counted where there are too few without it."""
+    acting = Acting()
+    acting.unfenced(1, 2, 3)
+    acting.create("pair", -1, -1, assignment={0: [1, 2]})
+    acting.heartbeat(1, shut_down=True)
+    leaving = acting.image.broker(1)
+    assert leaving is not None
+    assert (leaving.fenced, leaving.in_controlled_shutdown) == (False, True)
+    acting.create("orders", 6, 2)
+    assert all(set(acting.partition("orders", index).replicas) == {2, 3} for index in range(6))
+    assert acting.create("wide", 1, 3).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 # Growth.
 
 

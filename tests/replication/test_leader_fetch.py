@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from ottla.broker.fetching.replica_selector import RackAwareSelector
 from ottla.errors import ErrorCode
-from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest
+from ottla.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.fetch_response import FetchResponse
 from ottla.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.list_offsets_response import ListOffsetsPartitionResponse, ListOffsetsResponse
@@ -38,6 +39,30 @@ async def test_a_follower_reads_to_the_end_and_a_consumer_to_the_high_watermark(
         found = await three.fetch(2)
         assert (values(found), found.high_watermark) == ([], 2)
         assert values(await setting.consume(0)) == [b"one", b"two"]
+
+
+async def test_a_consumer_between_the_high_watermark_and_the_end_finds_nothing_and_is_not_lost() -> None:
+    async with stage() as setting:
+        setting.create()
+        await setting.produce(b"one", b"two")
+        for offset in (0, 1, 2):
+            found = await setting.consume(offset)
+            assert (found.error_code, values(found), found.high_watermark) == (0, [], 0), offset
+        assert (await setting.consume(3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_consumer_that_waits_is_woken_by_the_high_watermark_and_not_by_an_append() -> None:
+    async with stage() as setting:
+        setting.create(isr=(1, 2), replicas=(1, 2))
+        two = await setting.follower(2)
+        waiting = asyncio.ensure_future(setting.consume(0, wait_ms=60_000))
+        await setting.settle(lambda: bool(setting.partition.fetch_waiters))
+        await setting.produce(b"one")
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await two.fetch(1)
+        found = await asyncio.wait_for(waiting, 30)
+        assert (values(found), found.high_watermark) == ([b"one"], 1)
 
 
 async def test_acks_all_waits_for_the_whole_isr_and_acks_1_for_nobody() -> None:
@@ -195,6 +220,47 @@ async def test_a_follower_in_a_session_tells_its_position_by_saying_nothing() ->
         setting.clock.ahead_s += 40
         await two.ask(session=(session, 4))
         assert setting.leader.followers[2].caught_up_ms > 40_000
+
+
+async def test_a_session_is_told_where_logs_part_until_it_has_cut() -> None:
+    """Neither the high watermark nor the log start moves, and yet the partition is named each time."""
+    async with stage() as setting:
+        setting.create(isr=(1, 2))
+        await setting.produce(b"one", b"two")
+        setting.change(leader=1)
+        two = await setting.follower(2)
+        answer = await two.ask(wanted(4, leader_epoch=6, last_epoch=5), session=(0, 0))
+        session = answer.session_id
+        for epoch in (1, 2):
+            answer = await two.ask(session=(session, epoch))
+            (told,) = answer.responses[0].partitions
+            assert (told.diverging_epoch.epoch, told.diverging_epoch.end_offset) == (5, 2)
+        answer = await two.ask(wanted(2, leader_epoch=6, last_epoch=5), session=(session, 3))
+        (told,) = answer.responses[0].partitions
+        assert (told.diverging_epoch.epoch, told.high_watermark) == (-1, 2)
+
+
+async def test_a_session_is_told_whom_else_to_ask_each_time() -> None:
+    async with stage() as setting:
+        setting.create()
+        setting.services.replica_selector = RackAwareSelector()
+        await setting.produce(b"one")
+        await (await setting.follower(2)).fetch(1)
+
+        async def ask(*topics: FetchTopic, session: tuple[int, int]) -> FetchResponse:
+            request = FetchRequest(
+                max_bytes=1 << 20,
+                session_id=session[0],
+                session_epoch=session[1],
+                topics=list(topics),
+                rack_id="east",
+            )
+            return await (await setting.connect()).ask(request, FetchResponse, 17)
+
+        answer = await ask(wanted(0, leader_epoch=-1), session=(0, 0))
+        for epoch in (1, 2):
+            answer = await ask(session=(answer.session_id, epoch))
+            assert [told.preferred_read_replica for told in answer.responses[0].partitions] == [2]
 
 
 async def test_a_second_request_of_a_session_has_the_first_answered_as_it_stands() -> None:

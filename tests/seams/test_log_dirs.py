@@ -9,6 +9,7 @@ from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode
+from ottla.metadata.images import LEADER_RECOVERING
 from ottla.model import TopicPartition
 from ottla.records import batches, iterate
 from ottla.runtime import DiskError
@@ -133,6 +134,29 @@ async def test_a_restart_finds_every_log_where_it_was() -> None:
         for path in ("/a", "/b"):
             names = {TopicPartition(t.name, p.partition_index) for t in described[path].topics for p in t.partitions}
             assert names == {partition for partition, place in before.items() if place == path}
+
+
+async def test_a_node_that_stopped_in_order_proves_it_and_one_that_was_killed_cannot() -> None:
+    """KIP-966: the proof is the epoch that its clean shutdown left. Without it the node leads what only it has as one
+    that may have lost records."""
+
+    def recovering(life: Life) -> bool:
+        partition = life.node.services.image.partition("t", 0)
+        assert partition is not None
+        assert partition.leader == station.config.node_id
+        return partition.leader_recovery_state == LEADER_RECOVERING
+
+    station = Station()
+    async with station.running() as it:
+        await it.create("t", 1)
+        assert await it.produce("t", 0, b"kept") == 0
+    async with station.running() as it:
+        assert not recovering(it)
+        as_killed = station.disk.copy()
+    station.disk = as_killed
+    station.clock.advance(60_000)  # Its session is over.
+    async with station.running() as it:
+        assert recovering(it)
 
 
 async def test_one_failing_disk_takes_its_own_partitions_and_no_others() -> None:

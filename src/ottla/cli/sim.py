@@ -54,7 +54,10 @@ def run_sim(
     if seconds <= 0:
         raise StartupError("--seconds must be more than none.")
     console = Console(highlight=False)
-    done = Done(resume, chosen, nodes=nodes, seconds=seconds) if resume is not None else None
+    # With a bug put back nothing is proved for later, and what passed without it says nothing.
+    done = None
+    if resume is not None and mutation is None:
+        done = Done(resume, chosen, nodes=nodes, seconds=seconds)
     wanted = [seed for seed in seeds if done is None or seed not in done.done]
     if done is not None and len(wanted) < len(seeds):
         console.print(f"{len(seeds) - len(wanted)} of {len(seeds)} seeds have passed before with this build.")
@@ -78,7 +81,7 @@ def run_sim(
         task = progress.add_task(f"{chosen.value}", total=len(work))
         for result in run_jobs(work, jobs):
             summary.add(result)
-            if done is not None and mutation is None:
+            if done is not None:
                 done.note(result)
             if story:
                 _tell(console, result)
