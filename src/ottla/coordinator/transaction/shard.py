@@ -24,7 +24,7 @@ beginning; otherwise the readers behind it would wait for as long as two clocks 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -399,6 +399,9 @@ class TransactionShard:
         """Sooner than usual if there may be more than one batch takes."""
         delay_ms = interval_ms if found < RECORDS_AT_ONCE_MAX else min(interval_ms, NEXT_BATCH_MS)
         return SetTimer(key=timer, delay_ms=delay_ms)
+
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
+        return iter(())
 
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         """What was decided is finished, by sending the markers again; what is ongoing has its timeout looked at."""
