@@ -98,7 +98,7 @@ class TakingUp(Generic[S]):
 
 
 async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
-    """Returns when the shard is active, failed, or closed meanwhile."""
+    """Returns when the log has been read, or the shard has failed or been closed meanwhile."""
     partition = served.partition
     began_s = runtime.services.clock.monotonic()
     try:

@@ -91,8 +91,8 @@ class ServedShard(Generic[S]):
         """Is `_end_turn` about to be called?"""
         self._uncommitted: deque[Batch] = deque()
         """In the order of their offsets: appended, or about to be, and above the high watermark."""
-        self._steps: Iterator[list[AnyEffect]] = iter(())
-        """What is left of taking up what was read."""
+        self._steps: Iterator[list[AnyEffect]] | None = None
+        """What is left of taking up what was read; None before that has begun."""
         self._tokens: dict[int, Promise[object]] = {}
         self._next_token = 1
         self._timers: dict[TimerKey, Deadline] = {}
@@ -195,11 +195,7 @@ class ServedShard(Generic[S]):
         if self._timeline.pending:
             self.partition.watermark_waiters.append((self.next_offset, self))
         else:
-            self._activate()
-
-    def _activate(self) -> None:
-        self._steps = self.shard.take_up(self._services.image)
-        self._runtime.taking_up.add(self)
+            self._runtime.taking_up.add(self)
 
     def take_up(self, until_s: float) -> bool:
         """Let the shard take up what was read, step by step, until `until_s` of the monotonic clock. Returns whether
@@ -207,6 +203,8 @@ class ServedShard(Generic[S]):
         if not self.waiting:
             return True
         try:
+            if self._steps is None:
+                self._steps = self.shard.take_up(self._services.image)
             for timers in self._steps:
                 self._set_timers(timers)
                 if self._services.clock.monotonic() >= until_s:
@@ -479,7 +477,7 @@ class ServedShard(Generic[S]):
             return
         self._timeline.commit(partition.log.high_watermark)
         if self.state is ShardState.LOADING:
-            self._activate()
+            self._runtime.taking_up.add(self)
             return
         self._settle_to(offset)
 
