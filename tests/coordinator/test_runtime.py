@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.coordinators import loading, served
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.promise import Promise
-from ottla.coordinator.outcome import Answer, CancelTimer, Outcome, SetTimer
+from ottla.coordinator.outcome import Answer, AnyEffect, CancelTimer, Outcome, SetTimer
 from ottla.coordinator.stored import AnyRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import AppendInfo
@@ -619,6 +619,74 @@ async def test_requests_hear_that_it_loads_and_the_loop_is_free_meanwhile(monkey
         assert len(it.toy.committed()) == 2000
 
 
+def with_steps(it: Play, steps: list[list[AnyEffect]]) -> Toy:
+    """The next leadership, whose shard takes up in these steps what it will read."""
+    it.lead()
+    it.toy.steps = steps
+    return it.toy
+
+
+async def test_what_was_read_is_taken_up_in_steps_that_leave_the_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "TURN_S_MAX", 0.0)
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        toy = with_steps(it, [[]] * 5)
+        heard: list[int] = []
+        while "loaded" not in toy.heard:
+            assert code(it.runtime.write(NAME, setting(NAME, 2))) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            heard.append(len(toy.heard))
+            await asyncio.sleep(0)
+        assert toy.heard == [0, 1, 2, 3, 4, "loaded"]
+        assert max(after - before for before, after in itertools.pairwise(heard)) == 1
+        assert it.runtime.read(NAME, lambda toy, now_ms: toy.committed()) == {NAME: 1}
+
+
+async def test_a_timer_that_goes_off_while_what_was_read_is_taken_up_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "TURN_S_MAX", 0.0)
+    monkeypatch.setattr(served, "TIMER_RETRY_MS", 1)
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        toy = with_steps(it, [[timer(0)], [], [], []])
+        await until(lambda: ("toy", "timer") in toy.heard)
+        assert toy.heard == [0, 1, 2, 3, "loaded", ("toy", "timer")]
+
+
+async def test_a_leadership_lost_while_what_was_read_is_taken_up_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "TURN_S_MAX", 0.0)
+    async with play() as it:
+        await it.runtime.write(NAME, setting(NAME, 1))
+        toy = with_steps(it, [[timer(1)], *[[]] * 5])
+        while 1 not in toy.heard:
+            assert "loaded" not in toy.heard
+            await asyncio.sleep(0)
+        it.resign()
+        it.lead()
+        await loaded(it)
+        assert toy.heard == [0, 1]
+        assert await it.runtime.write(NAME, adding(1)) == 2
+
+
+async def test_shards_take_up_what_was_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many that are committed at once would each take its part of every turn of the loop."""
+    monkeypatch.setattr(loading, "TURN_S_MAX", 0.0)
+    async with play(partitions=3) as it:
+        replicas = it.it.node.services.replicas
+        names = [next(name for name in "abcdefghi" if it.runtime.partition_for(name) == index) for index in range(3)]
+        for name in names:
+            await it.runtime.write(name, setting(name, 1))
+        steps: list[int] = []
+        for index in range(3):
+            partition = replicas.partition("t", index)
+            assert partition is not None
+            it.runtime.on_elected(partition)
+            it.toy.steps = [[]] * 4
+        toys = it.made[-3:]
+        while not all("loaded" in toy.heard for toy in toys):
+            steps.append(sum(len(toy.heard) for toy in toys))
+            await asyncio.sleep(0)
+        assert max(after - before for before, after in itertools.pairwise(steps)) <= 2
+
+
 @pytest.mark.parametrize("codec", list(CompressionType))
 async def test_batches_of_every_codec_are_written_and_loaded(codec: CompressionType) -> None:
     async with play() as it:
@@ -683,7 +751,7 @@ async def test_a_log_that_cannot_be_read_as_what_it_is_is_not_served() -> None:
         assert "loaded" not in it.toy.heard
 
 
-@pytest.mark.parametrize("method", ["replay", "on_loaded"])
+@pytest.mark.parametrize("method", ["replay", "take_up", "on_loaded"])
 async def test_a_log_that_a_shard_stumbles_over_stops_its_own_partition_alone(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

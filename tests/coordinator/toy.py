@@ -6,7 +6,7 @@ are the same.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -58,6 +58,8 @@ class Toy:
     staged: TimelineMap[int, tuple[tuple[str, int], ...]] = field(init=False)
     heard: list[object] = field(default_factory=list)
     """What it was told beside records, in order."""
+    steps: list[list[AnyEffect]] = field(default_factory=list)
+    """In which it takes up what was read."""
     on_loaded_outcome: Outcome[None] = field(default_factory=Outcome)
     answers: dict[object, Outcome[None]] = field(default_factory=dict)
     """What it does when it is told of a tag or a timer."""
@@ -102,6 +104,11 @@ class Toy:
                 self.numbers[name] = number
 
     # Facts.
+
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
+        for number, step in enumerate(self.steps):
+            self.heard.append(number)
+            yield step
 
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         self.heard.append("loaded")

@@ -7,7 +7,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import Log, LogConfig, ProducerStates, files, snapshots
 from ottla.log.append import AppendInfo
-from ottla.log.producers import KNOWN_OPEN, MAX_EPOCH, MAX_SEQUENCE
+from ottla.log.producers import KNOWN_OPEN, MAX_EPOCH, MAX_SEQUENCE, ProducerEntry
 from ottla.records import read_header
 
 from .faulty_disk import FaultyDisk
@@ -173,6 +173,43 @@ def test_a_snapshot_round_trips_and_a_torn_one_is_not_believed() -> None:
 
 
 # Transactions.
+
+
+class CountedOffset(int):
+    """Tells how often two of its kind were compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other: int) -> bool:
+        CountedOffset.comparisons += 1
+        return int(self) < int(other)
+
+
+def test_the_open_transactions_of_a_snapshot_are_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has its producers in no order of offsets, and they may be very many."""
+    count = 1_000
+    before = ProducerStates()
+    for producer_id in range(count):
+        entry = before.entries[producer_id] = ProducerEntry(producer_id)
+        entry.txn_first_offset = 5 + 389 * producer_id % count
+    disk = FaultyDisk()
+    disk.make_dirs("d")
+    taken = snapshots.SnapshotFiles(disk, "d")
+    taken.take(before, 2 * count)
+    decode = snapshots.decode
+
+    def decode_counted(data: bytes) -> list[ProducerEntry] | None:
+        entries = decode(data)
+        for entry in entries or ():
+            entry.txn_first_offset = CountedOffset(entry.txn_first_offset)
+        return entries
+
+    monkeypatch.setattr(snapshots, "decode", decode_counted)
+    monkeypatch.setattr(CountedOffset, "comparisons", 0)
+    after = ProducerStates()
+    assert taken.load_latest(after, 2 * count, NOW) == 2 * count
+    assert after.first_unstable_offset == 5
+    assert count <= CountedOffset.comparisons + 1 <= count * count.bit_length()
 
 
 def begin_transaction(log: Log, *, producer_id: int, sequence: int = 0, epoch: int = 0) -> AppendInfo:

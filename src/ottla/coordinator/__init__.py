@@ -13,5 +13,5 @@ one partition of `__consumer_offsets` or `__transaction_state` holds. `broker/co
 State that records carry lives in `timeline.py`'s maps, and changes in `replay` alone, so that a failed append is undone
 by the timeline and not by anybody's care, and so that a new leader that replays the partition has the very same state.
 What records do not carry (who waits, whose timer runs) is soft: it is lost with the leadership, and found again by
-`on_loaded`.
+`take_up` and `on_loaded`.
 """

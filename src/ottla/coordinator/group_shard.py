@@ -7,7 +7,6 @@ timer or the end of a write to the part that its first word names. Driven by `br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import Protocol
 
 from ottla.config.node import NodeConfig
@@ -15,6 +14,7 @@ from ottla.coordinator.classic import ClassicGroups
 from ottla.coordinator.consumer import ConsumerGroups
 from ottla.coordinator.groups import Group, GroupKind, Shared
 from ottla.coordinator.offsets import Offsets
+from ottla.coordinator.offsets.simple_group import SimpleGroup
 from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.coordinator.tally import GroupTally
@@ -29,6 +29,8 @@ class Part(Protocol):
     """What the shard asks of each part."""
 
     def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None: ...
+
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]: ...
 
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]: ...
 
@@ -76,15 +78,20 @@ class GroupShard:
         yield from self.consumer.groups()
         yield from self.offsets.groups()
 
-    def group_ids(self) -> list[str]:
-        parts = (self.classic.group_ids(), self.consumer.group_ids(), self.offsets.group_ids())
-        return list(dict.fromkeys(chain.from_iterable(parts)))
+    def one_by_one(self) -> Iterator[Group | None]:
+        for group_id in list(self.classic.group_ids()):
+            yield self.classic.group(group_id)
+        for group_id in list(self.consumer.group_ids()):
+            yield self.consumer.group(group_id)
+        for group_id in self.offsets.group_ids():
+            group = self.group(group_id)
+            yield group if isinstance(group, SimpleGroup) else None
 
     def count_simple_groups(self) -> int:
         """How many groups have offsets and nothing else."""
         return sum(
             group_id not in self.classic and self.consumer.group(group_id) is None
-            for group_id in dict.fromkeys(self.offsets.group_ids())
+            for group_id in self.offsets.group_ids()
         )
 
     def kind(self, group_id: str) -> GroupKind | None:
@@ -114,6 +121,11 @@ class GroupShard:
         self.offsets.replay_marker(producer_id, producer_epoch, commit)
 
     # Facts.
+
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
+        self.shared.image = image
+        for part in self._parts.values():
+            yield from part.take_up(image)
 
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         self.shared.image = image

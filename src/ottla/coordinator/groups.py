@@ -95,8 +95,9 @@ class GroupDirectory(Protocol):
 
     def groups(self) -> Iterator[Group]: ...
 
-    def group_ids(self) -> list[str]:
-        """Of all groups, committed or not, and of none twice. Costs little, where `groups` may have to make them."""
+    def one_by_one(self) -> Iterator[Group | None]:
+        """All groups, committed or not, for who takes a long time over them: each as it is when it is reached. None
+        stands for one that has gone meanwhile, or has come already. Each costs little, and little is done before."""
         ...
 
 
@@ -107,8 +108,8 @@ class _NoGroups:
     def groups(self) -> Iterator[Group]:
         return iter(())
 
-    def group_ids(self) -> list[str]:
-        return []
+    def one_by_one(self) -> Iterator[Group | None]:
+        return iter(())
 
 
 class Shared:

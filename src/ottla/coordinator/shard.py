@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
-from ottla.coordinator.outcome import Outcome
+from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord
 from ottla.coordinator.timeline import Timeline
 from ottla.errors import ErrorCode
@@ -26,8 +27,14 @@ class Shard(Protocol):
         """A transaction that wrote to this partition has ended."""
         ...
 
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
+        """The partition has been replayed whole, and all of it is committed. What is to be done for everything that
+        was read, such as to set a timer for every member, is done in steps, each of which takes little time and gives
+        timers. Nothing else is asked before `on_loaded`, which follows the last step."""
+        ...
+
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
-        """The partition has been replayed whole, and is served from now on."""
+        """The shard is served from now on."""
         ...
 
     def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:

@@ -12,7 +12,7 @@ marker.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -374,12 +374,13 @@ class ProducerStates:
     def is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
         return entry.txn_first_offset < 0 and now_ms - entry.last_timestamp >= self.expiration_ms
 
-    def load(self, entry: ProducerEntry) -> None:
-        """Add an entry read from a snapshot."""
-        self.entries[entry.producer_id] = entry
-        if entry.txn_first_offset >= 0:
-            self._ongoing[entry.txn_first_offset] = entry.producer_id
-            self._ongoing = dict(sorted(self._ongoing.items()))
+    def load(self, entries: Iterable[ProducerEntry]) -> None:
+        """Add the entries of a snapshot, which has them in any order. All together, for there may be very many."""
+        for entry in entries:
+            self.entries[entry.producer_id] = entry
+            if entry.txn_first_offset >= 0:
+                self._ongoing[entry.txn_first_offset] = entry.producer_id
+        self._ongoing = dict(sorted(self._ongoing.items()))
 
     def clear(self) -> None:
         self.entries.clear()

@@ -88,8 +88,6 @@ class _Loader:
         self.changed = False
         """Was anything cut off the batches?"""
         self.recovery_point = 0
-        self.replayed_from = 0
-        """From where on producers' batches were looked at; what is before it is known from a snapshot."""
         self.gaps_until = 0
         """Below it a segment may end before the next begins, for compaction leaves gaps. Beyond it, one tells that a
         segment is lost."""
@@ -139,6 +137,7 @@ class _Loader:
             # written, and it may have been sealed right after.
             unsealed_from = max(0, bisect_left([s.base_offset for s in self.segments], recovery_point) - 1)
         self._mend_indexes(names, unsealed_from)
+        replayed_from = log_start
         if not self.segments:
             end = log_start
         elif clean:
@@ -150,7 +149,7 @@ class _Loader:
                 self.changed = True
         else:
             self.recovery_point = recovery_point
-            end = self._recover(unsealed_from, log_start)
+            end, replayed_from = self._recover(unsealed_from, log_start)
         if self.cut_bytes:
             _log.warning(
                 "%s was cut at offset %d, the first that is lost: the log is broken there, and %d bytes went.",
@@ -169,9 +168,9 @@ class _Loader:
         self.epochs.truncate_from_start(log_start)
         segments = Segments(self.segments, self.cache)
         if clean:
-            self.replayed_from = replay_producers(segments, self.producers, self.snapshots, end, self.now_ms)
+            replayed_from = replay_producers(segments, self.producers, self.snapshots, end, self.now_ms)
         replay_unreplicated(
-            segments, self.producers, self.snapshots, high_watermark, min(self.replayed_from, end), self.now_ms
+            segments, self.producers, self.snapshots, high_watermark, min(replayed_from, end), self.now_ms
         )
         self.snapshots.retain([segment.base_offset for segment in self.segments] + [end])
         self.epochs.dirty = self.epochs.encode(end) != epochs_file
@@ -315,15 +314,16 @@ class _Loader:
 
     # After a crash.
 
-    def _recover(self, floor: int, log_start: int) -> int:
-        """Read everything from segment `floor` on; returns the log's end."""
+    def _recover(self, floor: int, log_start: int) -> tuple[int, int]:
+        """Read everything from segment `floor` on. Returns the log's end, and from where on producers' batches were
+        looked at: what is before that is known from a snapshot."""
         segments = self.segments
         base = segments[floor].base_offset
         # Compaction leaves not every epoch's first batch, to tell where it began; what is flushed can be trusted.
         self.epochs.truncate_from_end(max(base, self.recovery_point) if self.config.compact else base)
         # A snapshot from here on may tell of a history that was cut off: they are taken anew.
         self.snapshots.retain([offset for offset in self.snapshots.offsets if offset <= base])
-        self.replayed_from = replay_producers(
+        replayed_from = replay_producers(
             Segments(segments, self.cache), self.producers, self.snapshots, base, self.now_ms
         )
         end = base
@@ -345,7 +345,7 @@ class _Loader:
         if self.config.compact:
             for segment in segments[floor:-1]:
                 segment.note_last_batch()
-        return end
+        return end, replayed_from
 
     def _read_segment(self, segment: Segment) -> int:
         """Check every batch and build what is derived from it; cut the file after the last that is whole."""

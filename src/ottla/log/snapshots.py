@@ -127,9 +127,7 @@ class SnapshotFiles:
             if entries is None:
                 self.remove(offset)
                 continue
-            for entry in entries:
-                if not states.is_expired(entry, now_ms):
-                    states.load(entry)
+            states.load(entry for entry in entries if not states.is_expired(entry, now_ms))
             return offset
 
     def remove(self, offset: int) -> None:

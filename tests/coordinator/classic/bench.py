@@ -95,6 +95,8 @@ class Bench:
         shared, self.groups = shard(self.config, self.log)
         self.timeline = shared.timeline
         self.committed = self._appended = len(self.log)
+        for timers in self.groups.take_up(EMPTY_IMAGE):
+            self._run(Outcome(effects=timers), None)
         self._run(self.groups.on_loaded(EMPTY_IMAGE, self.now_ms), None)
 
     # Requests: each gives a token, under which its answer will be found.

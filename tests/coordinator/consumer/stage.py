@@ -224,6 +224,8 @@ class Stage:
             other._replay(record)
         other.shared.timeline.loading = False
         other.committed = len(other.log)
+        for timers in other.shard.take_up(self.image):
+            other._take(Outcome(effects=timers))
         other._take(other.shard.on_loaded(self.image, self.now_ms))
         return other
 

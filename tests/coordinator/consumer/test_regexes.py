@@ -77,6 +77,23 @@ def test_everything_is_searched_again_after_a_while(stage: Stage) -> None:
     assert stage.heartbeat("m1", 2).member_epoch == 2
 
 
+def test_a_search_by_a_clock_ahead_of_the_new_coordinators_does_not_put_the_next_one_off(stage: Stage) -> None:
+    stage.now_ms += 3_600_000
+    stage.heartbeat("m1", 0, regex="a.")
+    stage.advance(0)
+    stage.heartbeat("m1", 1)
+    stage.now_ms -= 3_600_000
+    moved = stage.moved()
+    moved.topics(ab=2, ac=2, ad=1)
+    moved.heartbeat("m1", 2)
+    assert moved.advance(0) == ["regex g"]
+    assert assigned(moved.heartbeat("m1", 2)) == {"ab": [0, 1], "ac": [0, 1], "ad": [0]}
+    # And from then on by our own clock.
+    moved.topics(ab=2, ac=2, ad=1, ae=1)
+    moved.heartbeat("m1", 3)
+    assert moved.advance(10_000) == []
+
+
 def test_a_search_that_could_not_be_written_is_begun_anew_by_the_next_heartbeat(stage: Stage) -> None:
     stage.heartbeat("m1", 0, regex="a.")
     stage.auto_commit = False

@@ -170,6 +170,9 @@ class ActingGroups:
         assert record.value is None
         self.by_id.pop(record.key.group, None)
 
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
+        return iter(())
+
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         return Outcome()
 
@@ -220,6 +223,8 @@ class Acting:
         """Of outcomes that are not committed: where they end."""
         self.end = self.log[-1].offset + 1 if self.log else 0
         self.committed = self.end
+        for timers in self.shard.take_up(image):
+            self.do(Outcome(effects=timers))
         self.do(self.shard.on_loaded(image, self.now_ms))
 
     def moved(self, log: Sequence[Entry] | None = None) -> Acting:

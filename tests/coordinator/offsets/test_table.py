@@ -18,7 +18,7 @@ def test_groups_that_a_load_left_empty_are_gone_at_once_and_for_good() -> None:
     table.put(("kept", "t", 0), keep(1, b"value"))
     table.remove("gone", "t", 0)
     timeline.loading = False
-    table.forget_empty()
+    assert list(table.forget_empty()) == []
     assert timeline.pending == 0
     assert not table.is_committed("gone")
     timeline.revert(0)
@@ -75,5 +75,5 @@ def test_a_load_is_counted_when_it_has_ended() -> None:
     table.partitions_to_fill("g", "t").update({0: keep(0, b"value"), 1: keep(1, b"value")})
     table.put(("h", "t", 0), keep(2, b"value"))
     timeline.loading = False
-    table.forget_empty()
+    assert list(table.forget_empty()) == []
     check(table)

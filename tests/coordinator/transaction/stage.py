@@ -207,6 +207,11 @@ class Stage:
             self.ask(lambda shard, key=key: shard.on_timer(key, self.now_ms))  # type: ignore[misc]
         self.now_ms = until_ms
 
+    def set_clock(self, by_ms: int) -> None:
+        """The wall clock is set, or is another node's after a `move`. Timers go by a clock that nobody sets."""
+        self.now_ms += by_ms
+        self.timers = {key: at_ms + by_ms for key, at_ms in self.timers.items()}
+
     def marked(self, sent: SendMarkers, *partitions: TopicPartition) -> Ticket:
         """`partitions`, or all of them, have their marker."""
         done = partitions or sent.partitions

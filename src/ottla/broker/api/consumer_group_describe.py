@@ -1,44 +1,28 @@
-"""ConsumerGroupDescribe (key 69): consumer groups, and what each member has and shall have (KIP-848).
-
-A group is described once, however often it is named: it may have very many members.
-"""
+"""ConsumerGroupDescribe (key 69): consumer groups, and what each member has and shall have (KIP-848)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 
 from ottla.broker.access.authorized_operations import on_group
 from ottla.broker.api.consumer_group_heartbeat import GROUP_VERSION
-from ottla.broker.bounds.answer_budget import AnswerOfGroups
+from ottla.broker.bounds.answer_budget import of_each_group
 from ottla.broker.context import Context
 from ottla.coordinator.group_shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acls import Operation
 from ottla.wire.message import Message
 from ottla.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_group_describe_response import (
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-    Member,
-)
+from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
 
 
 def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Message | Awaitable[Message]:
-    names = list(dict.fromkeys(request.group_ids))
-    if len(names) > 1:
-        return _describe_several(context, request, names)
-    return ConsumerGroupDescribeResponse(groups=[_described(context, request, group_id) for group_id in names])
+    describe = partial(_describe, context, request)
+    return of_each_group(context, ConsumerGroupDescribeResponse, request.group_ids, describe, _elements)
 
 
-async def _describe_several(context: Context, request: ConsumerGroupDescribeRequest, names: list[str]) -> Message:
-    answer = AnswerOfGroups(context, ConsumerGroupDescribeResponse())
-    for group_id in names:
-        group = _described(context, request, group_id)
-        await answer.add(group, sum(map(_elements, group.members)))
-    return answer.whole()
-
-
-def _described(context: Context, request: ConsumerGroupDescribeRequest, group_id: str) -> DescribedGroup:
+def _describe(context: Context, request: ConsumerGroupDescribeRequest, group_id: str) -> DescribedGroup:
     services = context.services
 
     def describe(shard: GroupShard, now_ms: int) -> DescribedGroup:
@@ -64,9 +48,9 @@ def _described(context: Context, request: ConsumerGroupDescribeRequest, group_id
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
 
 
-def _elements(member: Member) -> int:
-    assigned = (member.assignment, member.target_assignment)
-    return 1 + sum(len(topic.partitions) for each in assigned for topic in each.topic_partitions)
+def _elements(group: DescribedGroup) -> int:
+    assignments = [each for member in group.members for each in (member.assignment, member.target_assignment)]
+    return len(group.members) + sum(len(topic.partitions) for each in assignments for topic in each.topic_partitions)
 
 
 def _topics(group: DescribedGroup) -> set[str]:

@@ -1,14 +1,12 @@
-"""DescribeGroups (key 15): classic groups with their members, and what the leader assigned to each.
-
-A group is described once, however often it is named: it may have very many members.
-"""
+"""DescribeGroups (key 15): classic groups with their members, and what the leader assigned to each."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 
 from ottla.broker.access.authorized_operations import on_group
-from ottla.broker.bounds.answer_budget import AnswerOfGroups
+from ottla.broker.bounds.answer_budget import of_each_group
 from ottla.broker.context import Context
 from ottla.coordinator.offsets.listing import describe_groups
 from ottla.errors import ErrorCode, KafkaError
@@ -19,18 +17,8 @@ from ottla.wire.messages.describe_groups_response import DescribedGroup, Describ
 
 
 def handle(context: Context, request: DescribeGroupsRequest) -> Message | Awaitable[Message]:
-    names = list(dict.fromkeys(request.groups))
-    if len(names) > 1:
-        return _describe_several(context, request, names)
-    return DescribeGroupsResponse(groups=[_describe(context, request, group_id) for group_id in names])
-
-
-async def _describe_several(context: Context, request: DescribeGroupsRequest, names: list[str]) -> Message:
-    answer = AnswerOfGroups(context, DescribeGroupsResponse())
-    for group_id in names:
-        group = _describe(context, request, group_id)
-        await answer.add(group, len(group.members))
-    return answer.whole()
+    describe = partial(_describe, context, request)
+    return of_each_group(context, DescribeGroupsResponse, request.groups, describe, lambda group: len(group.members))
 
 
 def _describe(context: Context, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:

@@ -9,7 +9,7 @@ ListOffsets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX
@@ -18,6 +18,7 @@ from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.splicing import Spliced
 
+G = TypeVar("G", bound=Message)
 R = TypeVar("R")
 
 
@@ -76,3 +77,27 @@ class AnswerOfGroups:
 
     def whole(self) -> Message:
         return self._answer
+
+
+def of_each_group(
+    context: Context,
+    response: Callable[..., Message],
+    group_ids: Iterable[str],
+    describe: Callable[[str], G],
+    elements: Callable[[G], int],
+) -> Message | Awaitable[Message]:
+    """A `response` whose `groups` are what `describe` says of each: once, however often it is named, since a group may
+    have very many members. `elements` counts what was told of one. A group that is named alone is told of at once."""
+    names = list(dict.fromkeys(group_ids))
+    if len(names) > 1:
+        return _of_several_groups(AnswerOfGroups(context, response()), names, describe, elements)
+    return response(groups=[describe(group_id) for group_id in names])
+
+
+async def _of_several_groups(
+    answer: AnswerOfGroups, names: list[str], describe: Callable[[str], G], elements: Callable[[G], int]
+) -> Message:
+    for group_id in names:
+        group = describe(group_id)
+        await answer.add(group, elements(group))
+    return answer.whole()

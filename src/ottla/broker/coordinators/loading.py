@@ -1,4 +1,5 @@
-"""Bringing a shard up: its partition is read from the first record to the last, a little in each turn of the loop.
+"""Bringing a shard up: its partition is read from the first record to the last, a little in each turn of the loop. What
+was read is then taken up in the same way, when all of it is committed.
 
 What lies above the high watermark is replayed too: this node leads, so nobody will take it back, and it becomes
 committed in time. A batch of a transaction is replayed as its producer's, and its fate by the marker that follows.
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla.broker.coordinators.served import ServedShard
 from ottla.coordinator.shard import Shard
@@ -64,8 +65,40 @@ class LoadTimes:
             self._loads.popleft()
 
 
+class TakingUp(Generic[S]):
+    """Shards whose log has been read and committed, and that have yet to take up what they have read: one after the
+    other, and a little in each turn of the loop. Very many groups may have members to wait for."""
+
+    __slots__ = ("_clock", "_goes_on", "_left")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._left: deque[ServedShard[S]] = deque()
+        self._goes_on = False
+        """Is `_go_on` about to be called?"""
+
+    def add(self, served: ServedShard[S]) -> None:
+        """It is served when this returns, if that takes not too long."""
+        self._left.append(served)
+        if not self._goes_on:
+            self._take_up()
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._take_up()
+
+    def _take_up(self) -> None:
+        until_s = self._clock.monotonic() + TURN_S_MAX
+        while self._left and not self._goes_on:
+            served = self._left.popleft()
+            if not served.take_up(until_s):
+                self._left.appendleft(served)
+                self._goes_on = True
+                asyncio.get_running_loop().call_soon(self._go_on)
+
+
 async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
-    """Returns when the shard is active, failed, or closed meanwhile."""
+    """Returns when the log has been read, or the shard has failed or been closed meanwhile."""
     partition = served.partition
     began_s = runtime.services.clock.monotonic()
     try:

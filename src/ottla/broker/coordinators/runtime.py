@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ottla.broker.coordinators.loading import LoadTimes, load
+from ottla.broker.coordinators.loading import LoadTimes, TakingUp, load
 from ottla.broker.coordinators.served import ServedShard, ShardState
 from ottla.broker.hosted import HostedPartition
 from ottla.broker.promise import Promise, broken
@@ -69,6 +69,7 @@ class CoordinatorRuntime(Generic[S]):
         self.on_unloaded: Callable[[int], None] = lambda partition: None
         """Is told of each partition whose leadership is lost."""
         self.load_times = LoadTimes(services.clock)
+        self.taking_up: TakingUp[S] = TakingUp(services.clock)
         self._served: dict[int, ServedShard[S]] = {}
         self._to_load: deque[ServedShard[S]] = deque()
         self._loading = False

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -91,6 +91,8 @@ class ServedShard(Generic[S]):
         """Is `_end_turn` about to be called?"""
         self._uncommitted: deque[Batch] = deque()
         """In the order of their offsets: appended, or about to be, and above the high watermark."""
+        self._steps: Iterator[list[AnyEffect]] | None = None
+        """What is left of taking up what was read; None before that has begun."""
         self._tokens: dict[int, Promise[object]] = {}
         self._next_token = 1
         self._timers: dict[TimerKey, Deadline] = {}
@@ -193,16 +195,27 @@ class ServedShard(Generic[S]):
         if self._timeline.pending:
             self.partition.watermark_waiters.append((self.next_offset, self))
         else:
-            self._activate()
+            self._runtime.taking_up.add(self)
 
-    def _activate(self) -> None:
-        now_ms = self._services.clock.wall_ms()
-        self.state = ShardState.ACTIVE
-        self.active = True
+    def take_up(self, until_s: float) -> bool:
+        """Let the shard take up what was read, step by step, until `until_s` of the monotonic clock. Returns whether
+        there is nothing left to do: then it is served."""
+        if not self.waiting:
+            return True
         try:
+            if self._steps is None:
+                self._steps = self.shard.take_up(self._services.image)
+            for timers in self._steps:
+                self._set_timers(timers)
+                if self._services.clock.monotonic() >= until_s:
+                    return False
+            now_ms = self._services.clock.wall_ms()
+            self.state = ShardState.ACTIVE
+            self.active = True
             self._take(self.shard.on_loaded(self._services.image, now_ms), now_ms)
         except Exception as error:
             self.fail(error)
+        return True
 
     def on_metadata(self) -> None:
         now_ms = self._services.clock.wall_ms()
@@ -210,6 +223,10 @@ class ServedShard(Generic[S]):
 
     def _on_timer(self, key: TimerKey) -> None:
         del self._timers[key]
+        if not self.active:
+            # What was read is still being taken up: the shard is not asked for anything else meanwhile.
+            self._timers[key] = self._services.ageing.deadline(TIMER_RETRY_MS, partial(self._on_timer, key))
+            return
         now_ms = self._services.clock.wall_ms()
         self._take(self.shard.on_timer(key, now_ms), now_ms, retry=key)
 
@@ -460,7 +477,7 @@ class ServedShard(Generic[S]):
             return
         self._timeline.commit(partition.log.high_watermark)
         if self.state is ShardState.LOADING:
-            self._activate()
+            self._runtime.taking_up.add(self)
             return
         self._settle_to(offset)
 

@@ -57,6 +57,9 @@ from ottla.wire.messages.sync_group_response import SyncGroupResponse
 _SKIP_ASSIGNMENT_FROM = 9
 """The version of JoinGroup in which a leader that returns can be told to leave the assignments alone (KIP-814)."""
 
+_STEP_MEMBERS, _STEP_GROUPS = 100, 1_000
+"""How many are taken up in one step: members, whose groups are made for it, and groups, which are but looked at."""
+
 
 class Made(NamedTuple):
     """A group came to be by a request to join it."""
@@ -90,6 +93,8 @@ class ClassicGroups:
         self._live: dict[str, ClassicGroup] = {}
         self._gone: dict[str, ClassicGroup] = {}
         """Those that were live when a tombstone took them back. If it cannot be written they are live again."""
+        self._crowded: list[ClassicGroup] = []
+        """Those that were read with more members than there may be."""
 
     # What the other parts and the describing requests see.
 
@@ -331,17 +336,27 @@ class ClassicGroups:
         else:
             self._gone.pop(group_id, None)
 
-    def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
         """Members have their whole session to find the new coordinator."""
-        turn = Turn(now_ms=now_ms)
-        for group_id, value in self._stored.items():
+        turn = Turn(now_ms=0)
+        for looked_at, (group_id, value) in enumerate(self._stored.items(), 1):
             if value.members:
                 group = self.group(group_id)
                 assert group is not None
                 for member in group.members.values():
                     expect_heartbeat(group, member, turn)
                 if len(group.members) > self._config.members_max:
-                    prepare_rebalance(group, self._config, turn)
+                    self._crowded.append(group)
+            if len(turn.effects) >= _STEP_MEMBERS or not looked_at % _STEP_GROUPS:
+                yield turn.effects
+                turn = Turn(now_ms=0)
+        yield turn.effects
+
+    def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+        turn = Turn(now_ms=now_ms)
+        for group in self._crowded:
+            prepare_rebalance(group, self._config, turn)
+        self._crowded.clear()
         return turn.outcome()
 
     def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:

@@ -18,7 +18,7 @@ from ottla.coordinator.consumer.replaying import ConsumerKey, replay_into
 from ottla.coordinator.consumer.settings import assignor_names
 from ottla.coordinator.consumer.turn import JOIN, REBALANCE, REGEX, SESSION, Turn
 from ottla.coordinator.groups import Shared
-from ottla.coordinator.outcome import Outcome
+from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, StoredRecord
 from ottla.errors import ErrorCode, Malformed
 from ottla.metadata.images import MetadataImage
@@ -34,6 +34,9 @@ from ottla.wire.messages.leave_group_request import LeaveGroupRequest
 from ottla.wire.messages.leave_group_response import LeaveGroupResponse
 from ottla.wire.messages.sync_group_request import SyncGroupRequest
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
+
+_STEP_TIMERS, _STEP_GROUPS = 200, 200
+"""How many timers are set, and how many groups looked at, in one step of taking up what was read."""
 
 
 class ConsumerGroups:
@@ -113,17 +116,23 @@ class ConsumerGroups:
 
     # Facts.
 
-    def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
         """Whoever was a member has a whole session from now on to be heard of."""
-        turn = Turn(now_ms=now_ms)
-        self._learn_topics(image)
-        for group_id, group in self._groups.items():
+        turn = Turn(now_ms=0)
+        for looked_at, (group_id, group) in enumerate(self._groups.items(), 1):
             session_timeout_ms = self._engine.settings.of(group_id).session_timeout_ms
             for member_id, member in group.members.items():
                 turn.set_timer(SESSION, group_id, member_id, session_timeout_ms)
                 if member.has_to_revoke:
                     turn.set_timer(REBALANCE, group_id, member_id, member.rebalance_timeout_ms)
-        return turn.outcome()
+            if len(turn.effects) >= _STEP_TIMERS or not looked_at % _STEP_GROUPS:
+                yield turn.effects
+                turn = Turn(now_ms=0)
+        yield turn.effects
+
+    def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
+        self._learn_topics(image)
+        return Outcome()
 
     def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         """Groups look at the topics when next a member is heard of."""

@@ -177,11 +177,13 @@ class Engine:
 
     def _maybe_resolve(self, group: ConsumerGroup, before: Member, after: Member, is_new: bool, turn: Turn) -> None:
         """Resolve again if there is something unresolved or topics are new, but not more often than every ten
-        seconds; and in any case after `group.consumer.regex.refresh.interval.ms`."""
+        seconds; and in any case after `group.consumer.regex.refresh.interval.ms`. The last time may be of a coordinator
+        whose clock was ahead: it does not bind us."""
         last = group.any_regex()
         if group.group_id in self.resolving:
             return
-        if last is not None and turn.now_ms <= last.timestamp_ms + _REGEX_REFRESH_INTERVAL_MS_MIN:
+        age_ms = -1 if last is None else turn.now_ms - last.timestamp_ms
+        if 0 <= age_ms <= _REGEX_REFRESH_INTERVAL_MS_MIN:
             return
         wanted = group.regex_members_with(before, after)
         if wanted and (
@@ -189,7 +191,7 @@ class Engine:
             or last is None
             or len(wanted) != len(group.regexes)
             or last.version < self.topics_created_version
-            or turn.now_ms > last.timestamp_ms + self.settings.regex_refresh_interval_ms
+            or not 0 <= age_ms <= self.settings.regex_refresh_interval_ms
         ):
             turn.when_decided(partial(self.resolving.update, {group.group_id: turn.may_describe}))
             turn.set_timer(REGEX, group.group_id, "", 0)

@@ -8,6 +8,8 @@ neither does its group: the tombstone would lie behind the staged record and tak
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ottla.coordinator.groups import Group, Shared
 from ottla.coordinator.offsets.codec import NEVER, decode_value
 from ottla.coordinator.offsets.deletion import tombstone
@@ -26,31 +28,33 @@ _MS_PER_MINUTE = 60_000
 
 
 class Expiry:
-    """States: between two rounds (`_left` is empty), or within one."""
+    """States: between two rounds (`_round` is None), or within one."""
 
-    __slots__ = ("_interval_ms", "_left", "_retention_ms", "_shared", "_state")
+    __slots__ = ("_interval_ms", "_retention_ms", "_round", "_shared", "_state")
 
     def __init__(self, shared: Shared, state: OffsetState) -> None:
         self._shared = shared
         self._state = state
         self._retention_ms = shared.config.get_int("offsets.retention.minutes") * _MS_PER_MINUTE
         self._interval_ms = shared.config.get_int("offsets.retention.check.interval.ms")
-        self._left: list[str] = []
+        self._round: Iterator[Group | None] | None = None
         """Groups that this round has yet to look at."""
 
     def begin(self) -> SetTimer:
         return SetTimer(key=TIMER, delay_ms=self._interval_ms)
 
     def on_timer(self, now_ms: int) -> Outcome[None]:
-        if not self._left:
-            self._left = self._shared.groups.group_ids()
+        left, self._round = self._round or self._shared.groups.one_by_one(), None
         records: list[AnyRecord] = []
         looked_at = 0
-        while self._left and looked_at < SLICE_OFFSETS:
-            group = self._shared.groups.group(self._left.pop())
+        for group in left:
+            looked_at += 1
             if group is not None:
-                looked_at += 1 + self._expire(group, now_ms, records)
-        again = SetTimer(key=TIMER, delay_ms=PAUSE_MS if self._left else self._interval_ms)
+                looked_at += self._expire(group, now_ms, records)
+            if looked_at >= SLICE_OFFSETS:
+                self._round = left
+                break
+        again = SetTimer(key=TIMER, delay_ms=self._interval_ms if self._round is None else PAUSE_MS)
         return Outcome(records=records, effects=[again], atomic=False)
 
     def _expire(self, group: Group, now_ms: int, records: list[AnyRecord]) -> int:

@@ -39,13 +39,13 @@ class _Search:
 
     __slots__ = ("_is_of_it", "_last_offset", "groups", "name")
 
-    def __init__(self, name: str, is_of_it: Callable[[bytes], bool], last_offset: int, groups: list[str]) -> None:
+    def __init__(self, name: str, is_of_it: Callable[[bytes], bool], last_offset: int) -> None:
         """`last_offset` is of the last record that may be of the topic."""
         self.name = name
         self._is_of_it = is_of_it
         self._last_offset = last_offset
-        self.groups = groups
-        """Where it has yet to look, the next one last."""
+        self.groups: list[str] | None = None
+        """Where it has yet to look, the next one last. None: everywhere, and they are not listed yet."""
 
     def finds(self, kept: bytes) -> bool:
         return record_offset_of(kept) <= self._last_offset and self._is_of_it(kept)
@@ -103,12 +103,7 @@ class GoneTopics:
         return self.on_timer() if topics else Outcome()
 
     def _begin(self, name: str, is_of_it: Callable[[bytes], bool]) -> None:
-        groups = self._groups_of(name)
-        if groups:
-            self._searches.append(_Search(name, is_of_it, self._shared.timeline.offset, groups))
-
-    def _groups_of(self, name: str) -> list[str]:
-        return self._state.groups_of(name)[::-1]
+        self._searches.append(_Search(name, is_of_it, self._shared.timeline.offset))
 
     def on_timer(self) -> Outcome[None]:
         records, searches = self._next_slice()
@@ -122,7 +117,7 @@ class GoneTopics:
             return Outcome(effects=self._next_timer(PAUSE_MS))
         # What was found has been undone, and is found again; if it is committed after all, it is not.
         for search in searches:
-            search.groups = self._groups_of(search.name)
+            search.groups = None
             if search not in self._searches:
                 self._searches.append(search)
         return Outcome(effects=self._next_timer(AGAIN_MS))
@@ -138,6 +133,10 @@ class GoneTopics:
         while self._searches and looked_at < SLICE_OFFSETS:
             search = self._searches[0]
             found = len(records)
+            if search.groups is None:
+                search.groups = self._state.groups_of(search.name)
+                search.groups.reverse()
+                looked_at += 1
             while search.groups and looked_at < SLICE_OFFSETS:
                 looked_at += 1 + self._look_at(search, search.groups.pop(), records)
             if len(records) > found:

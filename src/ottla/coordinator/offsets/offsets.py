@@ -10,7 +10,7 @@ from ottla.coordinator.offsets import deletion, expiry, fetches, gone_topics
 from ottla.coordinator.offsets.commits import Admitted, Commits
 from ottla.coordinator.offsets.simple_group import SimpleGroup
 from ottla.coordinator.offsets.state import OffsetState
-from ottla.coordinator.outcome import Outcome
+from ottla.coordinator.outcome import AnyEffect, Outcome
 from ottla.coordinator.stored import AnyRecord, EncodedRecord
 from ottla.errors import ErrorCode
 from ottla.metadata.images import MetadataImage, TopicsImage
@@ -74,15 +74,16 @@ class Offsets:
     def groups(self) -> Iterator[Group]:
         """Those that no other part has, and that are committed."""
         state = self.state
-        for group_id in dict.fromkeys((*state.table.group_ids(), *state.staged_group_ids())):
+        for group_id in self.group_ids():
             if state.table.is_committed(group_id) or state.is_staging_committed(group_id):
                 group = self._shared.groups.group(group_id)
                 if isinstance(group, SimpleGroup):
                     yield group
 
     def group_ids(self) -> Iterator[str]:
-        """Those that have offsets, of whatever kind they are."""
-        return chain(self.state.table.group_ids(), self.state.staged_group_ids())
+        """Those that have offsets, of whatever kind they are; none twice."""
+        table = self.state.table
+        return chain(table.group_ids(), (each for each in self.state.staged_group_ids() if each not in table))
 
     def on_group_tombstone(self, group_id: str) -> None:
         """A record took back the group, of whatever kind it was."""
@@ -102,9 +103,12 @@ class Offsets:
 
     # Facts.
 
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
+        for _ in self.state.table.forget_empty():
+            yield []
+
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         self._topics = image.topics
-        self.state.table.forget_empty()
         return Outcome(effects=[self._expiry.begin(), *self._gone.on_loaded(image)])
 
     def on_metadata(self, image: MetadataImage, now_ms: int) -> Outcome[None]:

@@ -49,8 +49,10 @@ class OffsetState:
 
     def groups_of(self, topic: str) -> list[str]:
         """Those that have an offset of the topic."""
-        tables = (self.table, *self._staged.values())
-        return list(dict.fromkeys(chain.from_iterable(table.groups_of(topic) for table in tables)))
+        staged = dict.fromkeys(chain.from_iterable(table.groups_of(topic) for table in self._staged.values()))
+        in_force = self.table.groups_of(topic)
+        # Few are staged, and very many may be in force: those are copied, and no more.
+        return in_force + [each for each in staged if topic not in self.table.topics(each)]
 
     def kept_of(self, group_id: str, topic: str) -> Iterator[tuple[int, bytes]]:
         """Each offset of a topic; a partition that is staged comes once more for each time that it is."""

@@ -32,6 +32,7 @@ Change = Place | str
 _NO_TOPICS: Final[Topics] = {}
 _NO_PARTITIONS: Final[Partitions] = {}
 _PRESENT = b""
+_STEP_GROUPS = 1_000
 
 
 def keep(record_offset: int, value: bytes) -> bytes:
@@ -148,13 +149,25 @@ class OffsetTable:
                 self._remember(group_id, _PRESENT)
             del self._groups[group_id]
 
-    def forget_empty(self) -> None:
+    def forget_empty(self) -> Iterator[None]:
         """Drop every group that has no offset left, when the log has been read and all of it is committed: there is
-        nothing to go back to, and nothing is remembered. The others are counted."""
-        self.count = sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
-        for group_id in [group_id for group_id, topics in self._groups.items() if not topics]:
+        nothing to go back to, and nothing is remembered. The others are counted. In steps, between which nothing
+        changes."""
+        count = 0
+        empty: list[str] = []
+        for looked_at, (group_id, topics) in enumerate(self._groups.items(), 1):
+            if topics:
+                count += sum(map(len, topics.values()))
+            else:
+                empty.append(group_id)
+            if not looked_at % _STEP_GROUPS:
+                yield
+        self.count = count
+        for dropped, group_id in enumerate(empty, 1):
             assert group_id not in self._before, "it may yet come back"
             del self._groups[group_id]
+            if not dropped % _STEP_GROUPS:
+                yield
 
     # The committed state.
 

@@ -12,14 +12,19 @@ Invariants.
   Whoever reports a marker shows the effect that asked for it, so that nothing that comes late or twice completes a
   later transaction.
 
-Two things are soft, since records do not carry them: which partitions have their markers (`_marking`; a new leader
-sends them again, and a marker that is written twice does no harm), and `Transaction.last_producer_epoch`.
+Three things are soft, since records do not carry them: which partitions have their markers (`_marking`; a new leader
+sends them again, and a marker that is written twice does no harm), `Transaction.last_producer_epoch`, and when this
+node first saw a transaction that began by another clock (`_open`).
+
+Time is the wall clock's, of whichever node led when a record was made. It may be far from ours, and ours may be set. So
+a transaction has at most its timeout from when it was loaded, or the clock was seen to have gone back behind its
+beginning; otherwise the readers behind it would wait for as long as two clocks are apart.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -107,8 +112,9 @@ class TransactionShard:
         self.transaction_version = 0
         """The finalized level of `transaction.version`."""
         self._producer_ids = producer_ids
-        self._open: dict[str, None] = {}
-        """Every id whose transaction is ongoing, and perhaps some more: where timeouts are looked for."""
+        self._open: dict[str, int] = {}
+        """Every id whose transaction is ongoing, and perhaps some more: where timeouts are looked for. With each, a
+        moment of this node's clock by which its transaction had begun, should that say more than the record does."""
         self._by_age: OrderedDict[str, None] = OrderedDict()
         """Every id, and perhaps some more, the one that was written longest ago first: where expiry looks."""
         self._marking: dict[str, _Marking] = {}
@@ -349,11 +355,13 @@ class TransactionShard:
         effects: list[AnyEffect] = []
         for transactional_id in list(self._open):
             current = self.transactions.get(transactional_id)
-            if _is_idle(current):
+            if current is None or current.state in IDLE:
                 # Unless it is not committed that it has ended: that may be undone.
                 if self.transactions.is_settled(transactional_id):
                     del self._open[transactional_id]
-            elif current is not None and _has_timed_out(current, now_ms) and len(records) < RECORDS_AT_ONCE_MAX:
+                continue
+            began_ms = self._open[transactional_id] = min(self._open[transactional_id], current.start_ms, now_ms)
+            if _has_timed_out(current, began_ms, now_ms) and len(records) < RECORDS_AT_ONCE_MAX:
                 next_producer_id = self._producer_id_after(current, self.transaction_version)
                 if next_producer_id is None:
                     continue
@@ -366,7 +374,7 @@ class TransactionShard:
 
     def _expire(self, now_ms: int) -> Outcome[None]:
         """Costs what has expired, not what there is: the first that is young enough ends the search. (Where a clock
-        went back, those behind it wait until it is old, too.)"""
+        went back, those behind it wait until it is old, too; but not for one that is written in the future.)"""
         oldest_ms = now_ms - self.settings.id_expiration_ms
         records: list[StoredRecord] = []
         gone: list[str] = []
@@ -376,6 +384,8 @@ class TransactionShard:
                 # Unless it is not committed that it has gone: that may be undone.
                 if self.transactions.is_settled(transactional_id):
                     gone.append(transactional_id)
+            elif transaction.updated_ms > now_ms:
+                continue
             elif transaction.updated_ms > oldest_ms or len(records) == RECORDS_AT_ONCE_MAX:
                 break
             elif transaction.state in IDLE:
@@ -390,9 +400,14 @@ class TransactionShard:
         delay_ms = interval_ms if found < RECORDS_AT_ONCE_MAX else min(interval_ms, NEXT_BATCH_MS)
         return SetTimer(key=timer, delay_ms=delay_ms)
 
+    def take_up(self, image: MetadataImage) -> Iterator[list[AnyEffect]]:
+        return iter(())
+
     def on_loaded(self, image: MetadataImage, now_ms: int) -> Outcome[None]:
         """What was decided is finished, by sending the markers again; what is ongoing has its timeout looked at."""
         self.on_metadata(image, now_ms)
+        for transactional_id, began_ms in self._open.items():
+            self._open[transactional_id] = min(began_ms, now_ms)
         timers: list[AnyEffect] = [
             SetTimer(key=ABORT_TIMER, delay_ms=self.settings.abort_interval_ms),
             SetTimer(key=EXPIRE_TIMER, delay_ms=self.settings.expire_interval_ms),
@@ -434,12 +449,14 @@ class TransactionShard:
             self.transactions.pop(transactional_id)
             return
         assert isinstance(record.value, TransactionLogValue)
-        transaction = Transaction.from_value(record.value)
+        before, transaction = self.transactions.get(transactional_id), Transaction.from_value(record.value)
         self.transactions[transactional_id] = transaction
         self._by_age[transactional_id] = None
         self._by_age.move_to_end(transactional_id)
         if transaction.state == TransactionState.ONGOING:
-            self._open[transactional_id] = None
+            begins = before is None or before.state != TransactionState.ONGOING
+            if begins or transactional_id not in self._open:
+                self._open[transactional_id] = transaction.start_ms
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """The coordinator's own partitions hold no transactional records, so that a marker here ends nothing."""
@@ -494,15 +511,11 @@ def _may_be(current: Transaction, expected: Expected) -> bool:
     )
 
 
-def _is_idle(transaction: Transaction | None) -> bool:
-    return transaction is None or transaction.state in IDLE
-
-
-def _has_timed_out(transaction: Transaction, now_ms: int) -> bool:
+def _has_timed_out(transaction: Transaction, began_ms: int, now_ms: int) -> bool:
     return (
         transaction.state == TransactionState.ONGOING
         and transaction.timeout_ms != NO_TIMEOUT_MS
-        and transaction.start_ms + transaction.timeout_ms < now_ms
+        and began_ms + transaction.timeout_ms < now_ms
     )
 
 
