@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 READY = re.compile(r"ready: (\S+) in [\d.]+ s")
 
 
@@ -59,8 +60,9 @@ def start_node(
     port: int = 0,
     environment: dict[str, str] | None = None,
     under: Sequence[str] = (),
+    module: str = "ottla.cli",
 ) -> NodeProcess:
-    """`under` is a command that runs the node in its own place, such as a tracer."""
+    """`under` is a command that runs the node in its own place, such as a tracer; `module` is the program."""
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "stderr.txt"
     with log.open("a") as stderr:
@@ -69,7 +71,7 @@ def start_node(
                 *under,
                 sys.executable,
                 "-m",
-                "ottla.cli",
+                module,
                 "up",
                 "--port",
                 str(port),
@@ -81,6 +83,7 @@ def start_node(
             stderr=stderr,
             text=True,
             env={**os.environ, **(environment or {})},
+            cwd=ROOT if module.startswith("tests.") else None,
         )
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -94,9 +97,9 @@ def start_node(
 
 
 @contextmanager
-def running_node(directory: Path, *arguments: str, port: int = 0) -> Iterator[NodeProcess]:
+def running_node(directory: Path, *arguments: str, port: int = 0, module: str = "ottla.cli") -> Iterator[NodeProcess]:
     """A node that is stopped afterwards, and must then have stopped cleanly and without a complaint."""
-    node = start_node(directory, *arguments, port=port)
+    node = start_node(directory, *arguments, port=port, module=module)
     try:
         yield node
     except BaseException:

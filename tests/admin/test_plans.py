@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -173,6 +174,24 @@ def test_disks_that_fill_and_disks_that_fail_are_found() -> None:
     failed = directory(2, error=KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
     found = judged(directories=[directory(1, usable_bytes=99), failed, directory(3)])
     assert found == [("error", "broker 2"), ("warning", "broker 1")]
+
+
+@pytest.mark.parametrize(
+    ("total_gib", "free_gib", "is_found"),
+    [(252, 23.5, False), (252, 19, True), (20_000, 100, False), (20_000, 19, True), (100, 11, False), (100, 9, True)],
+)
+def test_a_disk_fills_that_has_little_left_of_much_or_of_little(
+    total_gib: int, free_gib: float, is_found: bool
+) -> None:
+    volume = directory(1, total_bytes=total_gib << 30, usable_bytes=int(free_gib * 2**30))
+    assert judged(directories=[volume]) == ([("warning", "broker 1")] if is_found else [])
+
+
+def test_whoever_says_how_much_should_be_free_means_that_alone() -> None:
+    volume = directory(1, total_bytes=1 << 40, usable_bytes=1 << 39)
+    limits = health.Limits(free_share_min=0.6, free_bytes_enough=math.inf)
+    (found,) = health.judge(facts(directories=[volume]), limits)
+    assert found.problem == "The volume of /data is nearly full: 50.0 % are free."
 
 
 def test_why_disks_cannot_be_asked_is_said_and_whoever_may_not_ask_is_told_so() -> None:

@@ -25,6 +25,7 @@ from ottla.coordinator.offsets.fetches import Found
 from ottla.coordinator.offsets.table import keep
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.registry import Registry
+from ottla.model import ZERO_UUID
 from ottla.runtime import Clock
 from ottla.wire.message import Message
 from ottla.wire.messages import consumer_group_describe_response, describe_groups_response
@@ -34,7 +35,7 @@ from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHe
 from ottla.wire.messages.describe_groups_request import DescribeGroupsRequest
 from ottla.wire.messages.describe_groups_response import DescribeGroupsResponse
 from ottla.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
-from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse, OffsetFetchResponseTopics
+from ottla.wire.messages.offset_fetch_response import OffsetFetchResponse
 
 M = TypeVar("M", bound=Message)
 
@@ -57,7 +58,7 @@ class Shard:
     def look_up(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> Found:
         found = Found(request.group_id)
         partitions = [(each, OFFSET) for each in range(int(request.group_id))]
-        found.add(OffsetFetchResponseTopics(name="t"), cast("list[tuple[int, bytes | None]]", partitions))
+        found.add("t", ZERO_UUID, cast("list[tuple[int, bytes | None]]", partitions))
         return found
 
     def describe(self, group_id: str) -> consumer_group_describe_response.DescribedGroup:

@@ -88,7 +88,7 @@ def visitor(browser: Browser, stage: Stage) -> Iterator[Visitor]:
 
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with running_node(tmp_path_factory.mktemp("node")) as node:
+    with running_node(tmp_path_factory.mktemp("node"), module="tests.roomy_node") as node:
         fill(node.bootstrap)
         yield Stage(node, console_url(node))
 

@@ -327,6 +327,17 @@ def test_what_is_wrong_is_said_once_in_words_and_with_what_to_do() -> None:
     ]
 
 
+def test_a_disk_that_fills_is_something_to_keep_an_eye_on() -> None:
+    nearly_full = replace(silent(1), path="/data", error=None, total_bytes=252 << 30, usable_bytes=19 << 30)
+    found = findings(look(directories=(nearly_full, replace(nearly_full, node=3, usable_bytes=24 << 30))))
+    assert [(each.is_bad, each.text) for each in found[1:]] == [
+        (
+            False,
+            "The disk of node 1 at /data has 19.0 GiB left: delete records, shorten retention, or add room.",
+        )
+    ]
+
+
 def test_of_a_node_that_was_not_heard_of_nothing_is_claimed() -> None:
     def voter(node: int, end: int) -> QuorumReplica:
         return QuorumReplica(

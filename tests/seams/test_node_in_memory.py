@@ -40,12 +40,14 @@ CONFIG = NodeConfig(
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": "memory:9093",
         "log.dirs": "/data",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": "1",
     }
 )
 
 
 class Client:
-    """Sends one request at a time and waits for its answer."""
+    """Sends requests and waits for their answers."""
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
@@ -72,17 +74,30 @@ class Client:
         self.lost = True
         self._arrived.set()
 
-    async def ask(self, request: Message, response: type[R], version: int) -> R:
+    def send(self, data: bytes) -> None:
         assert self._connection is not None
-        assert request.API_KEY is not None
-        self._connection.write(request_frame(request.API_KEY, version, 7, "test", request.encode(version)))
+        self._connection.write(data)
+
+    def hang_up(self) -> None:
+        assert self._connection is not None
+        self._connection.abort()
+
+    async def next_frame(self) -> bytes:
+        """The next answer, without its length."""
         while len(self._received) < 4 or len(self._received) < 4 + int.from_bytes(self._received[:4], "big"):
             if self.lost:
                 raise ConnectionResetError
             self._arrived.clear()
             await asyncio.wait_for(self._arrived.wait(), 60)
-        frame = bytes(self._received[4:])
-        self._received.clear()
+        end = 4 + int.from_bytes(self._received[:4], "big")
+        frame = bytes(self._received[4:end])
+        del self._received[:end]
+        return frame
+
+    async def ask(self, request: Message, response: type[R], version: int) -> R:
+        assert request.API_KEY is not None
+        self.send(request_frame(request.API_KEY, version, 7, "test", request.encode(version)))
+        frame = await self.next_frame()
         head = read_response_header(frame, APIS[request.API_KEY].response_header_version(version) == 1)
         return response.read(frame, head.body_position, version)[0]
 

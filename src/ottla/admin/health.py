@@ -42,8 +42,10 @@ class Limits:
 
     group_lag: int = 10_000
     clock_skew_ms: int = 5_000
-    free_share: float = 0.10
-    """Of a volume."""
+    free_share_min: float = log_dirs.FREE_SHARE_MIN
+    """Of a volume, and"""
+    free_bytes_enough: float = log_dirs.FREE_BYTES_ENOUGH
+    """on any."""
     hanging_ms: int = 900_000
     """A transaction may last as long as `transaction.max.timeout.ms`, which is a quarter of an hour by default."""
 
@@ -212,7 +214,7 @@ def _disks(facts: Facts, limits: Limits) -> Iterator[Finding]:
             if each.error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 advice = _ASK_AS_ANOTHER
             yield Finding(severity=ERROR, subject=subject, problem=problem, advice=advice)
-        elif each.total_bytes > 0 and each.usable_bytes < limits.free_share * each.total_bytes:
+        elif each.is_nearly_full(free_share_min=limits.free_share_min, free_bytes_enough=limits.free_bytes_enough):
             percent = 100 * each.usable_bytes / each.total_bytes
             yield Finding(
                 severity=WARNING,

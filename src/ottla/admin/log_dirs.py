@@ -25,6 +25,12 @@ class StoredReplica:
     is_future: bool
 
 
+FREE_SHARE_MIN = 0.10
+"""Of a volume: less is worth a word."""
+FREE_BYTES_ENOUGH = 20 * 1024**3
+"""On any volume: a tenth of a large one is room for long."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirectory:
     """One data directory of one broker; or, with `error` and no path, a broker that does not tell of its own."""
@@ -37,6 +43,13 @@ class LogDirectory:
     usable_bytes: int
     is_cordoned: bool
     replicas: tuple[StoredReplica, ...]
+
+    def is_nearly_full(
+        self, *, free_share_min: float = FREE_SHARE_MIN, free_bytes_enough: float = FREE_BYTES_ENOUGH
+    ) -> bool:
+        """Has its volume less than that share left, and less than would do in any case?"""
+        least = min(free_share_min * self.total_bytes, free_bytes_enough)
+        return self.total_bytes > 0 and self.usable_bytes < least
 
 
 def describe_log_dirs(

@@ -269,6 +269,11 @@ class ClientConnection:
             self._transport.close()
             self._forget()
 
+    def cut_off(self, error: Malformed) -> None:
+        """What the peer sent is no request."""
+        self.malformed = True
+        self.close(str(error) or "malformed request")
+
     def set_gate(self, gate: Gate | None) -> None:
         self.gate = gate
         # Where there is a gate every frame is out of the ordinary.
@@ -348,9 +353,8 @@ class ClientConnection:
                         self._pause()
                         service.soon(self._on_next_turn)
         except Malformed as error:
-            self.malformed = True
             self._flush()
-            self.close(str(error) or "malformed request")
+            self.cut_off(error)
         except CloseConnection as error:
             self._flush()
             self.close(str(error))

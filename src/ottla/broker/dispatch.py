@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.access import authorisation
 from ottla.broker.api import CONTROLLER_HANDLERS, HANDLERS, Handler, fetch, load, produce
-from ottla.broker.bounds.limits import ELEMENTS_MAX, LINGER_MS, elements_max
+from ottla.broker.bounds.answer_budget import take_turns
+from ottla.broker.bounds.limits import ELEMENTS_MAX, LINGER_MS, READ_AT_ONCE_BYTES_MAX, elements_max, may_be_long
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
@@ -25,7 +26,8 @@ from ottla.errors import Malformed
 from ottla.runtime.timers import Timer
 from ottla.wire import commit_codec, fetch_codec, produce_codec
 from ottla.wire.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
-from ottla.wire.frames import read_request_header, response_frame
+from ottla.wire.frames import RequestHead, read_request_header, response_frame
+from ottla.wire.in_steps import encode_in_steps, read_in_steps
 from ottla.wire.message import Message
 from ottla.wire.primitives import skip_tagged_fields
 
@@ -191,11 +193,69 @@ class Dispatcher:
                 return self._step_down(frame)
             raise CloseConnection(f"version {version} of {api.name} is not served")
         head = read_request_header(frame)
+        if len(frame) > READ_AT_ONCE_BYTES_MAX and may_be_long(api_key):
+            return self._read_later(connection, served, head, frame, began_s)
         request, _ = served.request.read(frame, head.body_position, version, elements_max(api_key))
-        context = self.context(connection, api_key, version, head.client_id)
-        meters = self._metrics.of(api_key, api.name)
+        return self._call(connection, served, head, request, len(frame), began_s)
+
+    def _read_later(
+        self, connection: ClientConnection, served: _Served, head: RequestHead, frame: bytes, began_s: float
+    ) -> Reply:
+        """Read a long request in steps. What the client sends next starts after it, as always."""
+        connection.hold()
+        deferred = Deferred()
+        self._services.spawn(self._read_in_turns(connection, served, head, frame, began_s, deferred))
+        return deferred
+
+    async def _read_in_turns(
+        self,
+        connection: ClientConnection,
+        served: _Served,
+        head: RequestHead,
+        frame: bytes,
+        began_s: float,
+        deferred: Deferred,
+    ) -> None:
+        key, version = head.api_key, head.api_version
+        try:
+            steps = read_in_steps(served.request, frame, head.body_position, version, elements_max(key))
+            reply = self._call(connection, served, head, await take_turns(steps), len(frame), began_s)
+        except Malformed as error:
+            connection.cut_off(error)
+            return
+        except CloseConnection as error:
+            connection.close(str(error))
+            return
+        except Exception as error:
+            self.crashed(connection, error)
+            connection.close("internal error")
+            return
+        if not isinstance(reply, Deferred):
+            deferred.resolve(reply)
+        elif reply.done:
+            deferred.resolve(reply.reply)
+        else:
+            answered = reply
+            answered.when_done(lambda: deferred.resolve(answered.reply))
+            deferred.when_abandoned(answered.abandon)
+        connection.release()
+        self.end_of_turn()
+
+    def _call(
+        self,
+        connection: ClientConnection,
+        served: _Served,
+        head: RequestHead,
+        request: Message,
+        size: int,
+        began_s: float,
+    ) -> Reply:
+        """Phase one of a request that has been read."""
+        api, version = served.api, head.api_version
+        context = self.context(connection, api.key, version, head.client_id)
+        meters = self._metrics.of(api.key, api.name)
         meters.requests.value += 1
-        meters.bytes.value += len(frame)
+        meters.bytes.value += size
         result = authorisation.call(context, served.handler, request)
         if isinstance(result, Promise) and result.done:
             result = result.result()
@@ -264,7 +324,11 @@ class Dispatcher:
         result: Awaitable[Message],
     ) -> None:
         try:
-            reply = self.respond(api, version, correlation_id, await result)
+            response = await result
+            if may_be_long(api.key):
+                reply = await take_turns(self._respond_in_steps(api, version, correlation_id, response))
+            else:
+                reply = self.respond(api, version, correlation_id, response)
         except Exception as error:
             self.crashed(connection, error)
             connection.close("internal error")
@@ -276,6 +340,19 @@ class Dispatcher:
         self._metrics.refused(api.name, response)
         flexible = api.response_header_version(version) == 1
         return response_frame(correlation_id, response.encode(version), flexible=flexible)
+
+    def _respond_in_steps(
+        self, api: Api, version: int, correlation_id: int, response: Message
+    ) -> Generator[None, None, bytes]:
+        """The same of what may be long."""
+        yield from self._metrics.refused_in_steps(api.name, response)
+        encoded: list[bytes] = []
+        for chunk in encode_in_steps(response, version):
+            if encoded:
+                yield
+            encoded.append(chunk)
+        flexible = api.response_header_version(version) == 1
+        return response_frame(correlation_id, b"".join(encoded), flexible=flexible)
 
     def _step_down(self, frame: bytes) -> Reply:
         """An ApiVersions request from the future is answered in version 0, with the list, so that it can be retried."""

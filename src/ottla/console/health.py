@@ -9,8 +9,6 @@ from ottla.admin.asking import why
 from ottla.console.poller import Look
 from ottla.console.units import count, size
 
-DISK_SHARE_MIN = 0.1
-"""Of a volume that should be free."""
 QUORUM_LAG_MAX = 1_000
 _NAMED_MAX = 3
 
@@ -43,12 +41,12 @@ def findings(look: Look) -> list[Finding]:
             what = directory.path or "tells nothing of its disks"
             text = f"Node {directory.node} {what}: {why(directory.error)}; look into its log."
             found.append(Finding(is_bad=True, text=text, link="/brokers"))
-        elif directory.total_bytes > 0 and directory.usable_bytes < DISK_SHARE_MIN * directory.total_bytes:
+        elif directory.is_nearly_full():
             text = (
                 f"The disk of node {directory.node} at {directory.path} has {size(directory.usable_bytes)} left: "
                 "delete records, shorten retention, or add room."
             )
-            found.append(Finding(is_bad=True, text=text, link="/brokers"))
+            found.append(Finding(is_bad=False, text=text, link="/brokers"))
     behind = [each for each in partitions if each.is_under_replicated and not each.is_offline]
     if behind:
         names = _some(f"{each.topic}-{each.partition}" for each in behind)

@@ -4,7 +4,8 @@ Straight-line Python with nested structs inlined; neighbouring fields of fixed s
 Nothing trusts the bytes: a length must lie within what is left, a count must leave every element its least size, all
 counts together must stay within the caller's limit, a negative length means null and only where null is legal, text
 must be UTF-8, tags must ascend and fill their declared size. Whatever is wrong surfaces as `Malformed`: what `struct`
-and indexing notice by themselves is translated at the edge. Driven by `Message.read` at the first use of a version.
+and indexing notice by themselves is translated at the edge. Driven by `Message.read` at the first use of a version, and
+by `wire.in_steps`, for which the same function stops now and then.
 
 Stricter than Kafka on purpose in three places, none of which a sound client reaches: Kafka takes tags in any order,
 ignores a known tag's declared size, and replaces bytes that are not UTF-8.
@@ -13,8 +14,8 @@ ignores a known tag's declared size, and replaces bytes that are not UTF-8.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, Malformed
 from ottla.wire.message import UNKNOWN_TAGS, Message
@@ -94,9 +95,10 @@ class _Item(NamedTuple):
 class _Source:
     """The lines of one function under construction, and the run of fixed-size fields not yet read."""
 
-    def __init__(self, owner: type[Message], version: int) -> None:
+    def __init__(self, owner: type[Message], version: int, step_bytes: int | None) -> None:
         self.owner = owner
         self.version = version
+        self.step_bytes = step_bytes
         self.lines: list[str] = []
         self.depth = 2
         self.names: dict[str, object] = {
@@ -149,14 +151,27 @@ class _Source:
         self.line(f"if {target} > 127:")
         self.line(f"    {target}, position = varint(buffer, position - 1)")
 
+    def pause(self) -> None:
+        """Where the function may stop, if it is one that is called in steps."""
+        if self.step_bytes is not None:
+            self.line("if position > pause:")
+            self.line("    yield")
+            self.line(f"    pause = position + {self.step_bytes}")
 
-def source_of_decoder(owner: type[Message], version: int) -> tuple[str, dict[str, object]]:
-    """The text of the function, and the names that it uses."""
-    source = _Source(owner, version)
+
+def source_of_decoder(
+    owner: type[Message], version: int, step_bytes: int | None = None
+) -> tuple[str, dict[str, object]]:
+    """The text of the function, and the names that it uses. With `step_bytes` it is a generator, which stops between
+    two elements of an array, of whatever is not a number, when it has read so many."""
+    source = _Source(owner, version, step_bytes)
     if _has_records(owner):
         source.line("view = memoryview(buffer)")
+    if step_bytes is not None:
+        source.line(f"pause = position + {step_bytes}")
     _read_struct(source, owner, "message")
     source.flush()
+    source.pause()
     source.line("return message, position")
     text = [
         "def decode(buffer, position, end, room):",
@@ -171,13 +186,24 @@ def source_of_decoder(owner: type[Message], version: int) -> tuple[str, dict[str
 def compile_decoder(
     owner: type[Message], version: int
 ) -> Callable[[bytes | memoryview, int, int, int], tuple[Message, int]]:
+    decode = owner._decoders[version] = _compiled(owner, version, None)
+    return decode
+
+
+def compile_step_decoder(
+    owner: type[Message], version: int, step_bytes: int
+) -> Callable[[bytes | memoryview, int, int, int], Generator[None, None, tuple[Message, int]]]:
+    """The same as a generator, which returns what the other does."""
+    return _compiled(owner, version, step_bytes)
+
+
+def _compiled(owner: type[Message], version: int, step_bytes: int | None) -> Callable[..., Any]:
     if version not in owner.VERSIONS:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{owner.__name__} has no version {version}")
-    text, names = source_of_decoder(owner, version)
+    text, names = source_of_decoder(owner, version, step_bytes)
     exec(compile(text, f"<{owner.__name__} v{version} decoder>", "exec"), names)
     decode = names["decode"]
     assert callable(decode)
-    owner._decoders[version] = decode
     return decode
 
 
@@ -352,6 +378,7 @@ def _read_array(source: _Source, field: Field, target: str, flexible: bool, null
         else:
             _read_bytes(source, field.kind, field.name, element, flexible, False)
         source.line(f"{items}.append({element})")
+        source.pause()
         source.depth -= 1
     if nullable:
         source.depth -= 1

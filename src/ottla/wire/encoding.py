@@ -1,14 +1,15 @@
 """Compiles the encoder of one message class in one version: straight-line Python, nested structs inlined.
 
 Neighbouring fields of fixed size, the counts before strings and arrays, and whole arrays of numbers become one
-`Struct.pack`; `Message.encode` joins the pieces once. Driven by `Message.pieces` at the first use of a version.
+`Struct.pack`; `Message.encode` joins the pieces once. Driven by `Message.pieces` at the first use of a version, and by
+`wire.in_steps`, for which the same function stops now and then.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.wire.message import Message
@@ -85,8 +86,9 @@ class _Item(NamedTuple):
 class _Source:
     """The lines of one function under construction, and the run of values not yet packed."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, step_pieces: int | None) -> None:
         self.version = version
+        self.step_pieces = step_pieces
         self.lines: list[str] = []
         self.depth = 2
         self.names: dict[str, object] = {
@@ -136,15 +138,26 @@ class _Source:
         values = [f"{prefixes[item.counter]}, *{item.value}" if item.counter else item.value for item in run]
         self.line(f"{out}(pack({', '.join(values)}))")
 
+    def pause(self, out: str) -> None:
+        """Where the function may stop, if it is one that is called in steps. What is in a tagged field has a size in
+        front, so that it is whole when it is told."""
+        if self.step_pieces is not None and out == "out":
+            self.line(f"if len(parts) > {self.step_pieces}:")
+            self.line("    yield b''.join(parts)")
+            self.line("    parts.clear()")
 
-def source_of_encoder(owner: type[Message], version: int) -> tuple[str, dict[str, object]]:
-    """The text of the function, and the names that it uses."""
-    source = _Source(version)
+
+def source_of_encoder(
+    owner: type[Message], version: int, step_pieces: int | None = None
+) -> tuple[str, dict[str, object]]:
+    """The text of the function, and the names that it uses. With `step_pieces` it is a generator, which yields the
+    bytes of about so many pieces at a time."""
+    source = _Source(version, step_pieces)
     source.line("parts = []")
     source.line("out = parts.append")
     _write_struct(source, owner, "message", "out")
     source.flush("out", is_flexible(owner, version))
-    source.line("return parts")
+    source.line("return parts" if step_pieces is None else "yield b''.join(parts)")
     text = [
         "def encode(message):",
         "    try:",
@@ -156,13 +169,22 @@ def source_of_encoder(owner: type[Message], version: int) -> tuple[str, dict[str
 
 
 def compile_encoder(owner: type[Message], version: int) -> Callable[[Message], list[bytes | memoryview]]:
+    encode = owner._encoders[version] = _compiled(owner, version, None)
+    return encode
+
+
+def compile_step_encoder(owner: type[Message], version: int, step_pieces: int) -> Callable[[Message], Iterator[bytes]]:
+    """The same as a generator of what the message's bytes are, one after the other."""
+    return _compiled(owner, version, step_pieces)
+
+
+def _compiled(owner: type[Message], version: int, step_pieces: int | None) -> Callable[..., Any]:
     if version not in owner.VERSIONS:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{owner.__name__} has no version {version}")
-    text, names = source_of_encoder(owner, version)
+    text, names = source_of_encoder(owner, version, step_pieces)
     exec(compile(text, f"<{owner.__name__} v{version} encoder>", "exec"), names)
     encode = names["encode"]
     assert callable(encode)
-    owner._encoders[version] = encode
     return encode
 
 
@@ -311,4 +333,5 @@ def _write_array(source: _Source, field: Field, value: str, out: str, flexible: 
     else:
         _write_bytes(source, field.kind, element, out, flexible, False)
     source.flush(out, flexible)
+    source.pause(out)
     source.depth -= 1

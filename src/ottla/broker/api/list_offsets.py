@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator
 
 from ottla.broker.bounds.answer_budget import in_turns
+from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX
 from ottla.broker.context import Context
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
@@ -38,13 +39,19 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
 
 
 def _answer(context: Context, request: ListOffsetsRequest, response: ListOffsetsResponse) -> Iterator[int]:
-    """Each step is of one topic or partition."""
+    """Each step is of one topic or partition, or of some that are looked through."""
     asked: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             asked[key] = asked.get(key, 0) + 1
-    for topic in request.topics:
+            if not len(asked) % ELEMENTS_A_TURN_MAX:
+                yield ELEMENTS_A_TURN_MAX
+    # What is answered is let go of: what is kept, the garbage collector walks time and again.
+    topics, request.topics = request.topics, []
+    topics.reverse()
+    while topics:
+        topic = topics.pop()
         answered = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answered)
         may_describe = context.may_topic(Operation.DESCRIBE, topic.name)

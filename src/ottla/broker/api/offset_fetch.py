@@ -6,9 +6,9 @@ newer ones, of one group.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 
-from ottla.broker.bounds.answer_budget import AnswerBudget, AnswerOfGroups
+from ottla.broker.bounds.answer_budget import AnswerBudget, AnswerOfGroups, next_turn
 from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX
 from ottla.broker.context import Context
 from ottla.broker.promise import Promise, broken, kept
@@ -46,8 +46,10 @@ def handle(context: Context, request: OffsetFetchRequest) -> Message | Awaitable
     groups = _groups(context, request)
     if len(groups) != 1:
         return _fetch_several(context, groups, request.require_stable)
-    asked = _Asked(context, groups[0])
-    promise = asked.look_up(request.require_stable)
+    asked = _Asked(context, groups[0], request.require_stable)
+    if asked.is_long:
+        return _fetch_long(asked)
+    promise = asked.look_up()
     if asked.count > ELEMENTS_A_TURN_MAX:
         return _fetch_long(asked, promise)
     return promise.then(
@@ -55,28 +57,39 @@ def handle(context: Context, request: OffsetFetchRequest) -> Message | Awaitable
     )
 
 
-async def _fetch_long(asked: _Asked, promise: Promise[Found]) -> OffsetFetchResponse:
-    return _respond(asked.context, await asked.answer_in_turns(promise, AnswerBudget()))
+async def _fetch_long(asked: _Asked, promise: Promise[Found] | None = None) -> OffsetFetchResponse:
+    """`promise` is of what has been looked up already."""
+    budget = AnswerBudget()
+    if promise is None:
+        promise = await asked.look_up_in_turns(budget)
+    return _respond(asked.context, await asked.answer_in_turns(promise, budget))
 
 
 async def _fetch_several(context: Context, groups: list[OffsetFetchRequestGroup], require_stable: bool) -> Message:
     answer = AnswerOfGroups(context, OffsetFetchResponse())
-    together: list[tuple[_Asked, Promise[Found]]] = []
+    waiting: list[tuple[_Asked, Promise[Found]]] = []
+    """Looked up in one turn, so that they wait for one commit at most."""
     count = 0
-    for group in groups:
-        asked = _Asked(context, group)
-        together.append((asked, asked.look_up(require_stable)))
+    groups.reverse()
+    while groups:
+        # A group is told at once if it can be, and let go of: what is kept, the garbage collector walks time and again.
+        asked = _Asked(context, groups.pop(), require_stable)
+        promise = await asked.look_up_in_turns(answer.budget) if asked.is_long else asked.look_up()
         count += 1 + asked.count
+        if promise.done and not waiting and asked.count <= ELEMENTS_A_TURN_MAX:
+            answer.put(asked.settle(promise))
+        else:
+            waiting.append((asked, promise))
         if count >= ELEMENTS_A_TURN_MAX:
-            await _tell(answer, together)
-            together, count = [], 0
-    await _tell(answer, together)
+            await next_turn()
+            await _tell(answer, waiting)
+            waiting, count = [], 0
+    await _tell(answer, waiting)
     return answer.whole()
 
 
-async def _tell(answer: AnswerOfGroups, together: list[tuple[_Asked, Promise[Found]]]) -> None:
-    """Of groups that were looked up in one turn, so that they wait for one commit at most."""
-    for asked, promise in together:
+async def _tell(answer: AnswerOfGroups, waiting: list[tuple[_Asked, Promise[Found]]]) -> None:
+    for asked, promise in waiting:
         told = await asked.answer_in_turns(promise, answer.budget)
         await answer.add(told, len(told.topics))
 
@@ -109,30 +122,83 @@ def _once(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestG
 class _Asked:
     """One group of a request."""
 
-    __slots__ = ("_refused", "_request", "context", "count")
+    __slots__ = ("_refused", "_request", "_require_stable", "context", "count")
 
-    def __init__(self, context: Context, request: OffsetFetchRequestGroup) -> None:
+    def __init__(self, context: Context, request: OffsetFetchRequestGroup, require_stable: bool) -> None:
         self.context = context
         self.count = 0
         """Of the partitions that were found."""
         self._request = request
+        self._require_stable = require_stable
         self._refused: list[OffsetFetchResponseTopics] = []
         """Of topics that do not exist, or are none of the client's business."""
 
-    def look_up(self, require_stable: bool) -> Promise[Found]:
-        context, request = self.context, self._request
-        if not context.may_group(Operation.DESCRIBE, request.group_id):
+    @property
+    def is_long(self) -> bool:
+        """Does it name so much that to look at it takes more than a turn?"""
+        topics = self._request.topics
+        if not topics:
+            return False
+        return sum(1 + len(topic.partition_indexes) for topic in topics) > ELEMENTS_A_TURN_MAX
+
+    def look_up(self) -> Promise[Found]:
+        if not self._may_describe:
             return broken(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-        if context.api_version >= FIRST_VERSION_WITH_IDS:
-            self._refused += _take_unknown(context, request)
-        self._refused += _take_forbidden(context, request)
+        if self._request.topics:
+            for _ in self._sift(self._request.topics):
+                pass
+        return self._look_up()
+
+    async def look_up_in_turns(self, budget: AnswerBudget) -> Promise[Found]:
+        if not self._may_describe:
+            return broken(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        if self._request.topics:
+            await budget.follow(self._sift(self._request.topics))
+        return self._look_up()
+
+    @property
+    def _may_describe(self) -> bool:
+        return self.context.may_group(Operation.DESCRIBE, self._request.group_id)
+
+    def _sift(self, topics: list[OffsetFetchRequestTopics]) -> Iterator[int]:
+        """Name the topics of the request, and take those out that do not exist or that the client may not describe:
+        they are answered here. Each step says how many elements it looked at."""
+        context, image = self.context, self.context.services.image
+        by_id = context.api_version >= FIRST_VERSION_WITH_IDS
+        if not by_id and context.services.authorizer is None:
+            return
+        told: list[OffsetFetchRequestTopics] = []
+        self._request.topics = told
+        topics.reverse()
+        while topics:
+            topic = topics.pop()
+            known = image.topic_by_id(topic.topic_id) if by_id else None
+            if known is not None:
+                topic.name = known.name
+            if by_id and known is None:
+                yield from self._refuse_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
+            elif context.may_topic(Operation.DESCRIBE, topic.name):
+                told.append(topic)
+            else:
+                yield from self._refuse_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            yield 1
+
+    def _refuse_topic(self, topic: OffsetFetchRequestTopics, code: ErrorCode) -> Iterator[int]:
+        answer = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+        self._refused.append(answer)
+        for first in range(0, len(topic.partition_indexes), ELEMENTS_A_TURN_MAX):
+            some = topic.partition_indexes[first : first + ELEMENTS_A_TURN_MAX]
+            answer.partitions += _refused_partitions(some, code)
+            yield len(some)
+
+    def _look_up(self) -> Promise[Found]:
+        groups, request, require_stable = self.context.services.groups, self._request, self._require_stable
 
         def look_up(shard: GroupShard) -> Found:
             found = shard.offsets.look_up(request, require_stable=require_stable)
             self.count = found.count
             return found
 
-        groups = context.services.groups
         if require_stable:
             # Of the newest state, so that the answer waits until what it tells is committed.
             return groups.write(request.group_id, lambda shard, _: Outcome(look_up(shard)))
@@ -140,6 +206,10 @@ class _Asked:
             return kept(groups.read(request.group_id, lambda shard, _: look_up(shard)))
         except KafkaError as error:
             return broken(error)
+
+    def settle(self, promise: Promise[Found]) -> OffsetFetchResponseGroup:
+        """Of a promise that is kept, or broken."""
+        return self.answer(promise.result()) if promise.error is None else self.refuse(promise.error)
 
     async def answer_in_turns(self, promise: Promise[Found], budget: AnswerBudget) -> OffsetFetchResponseGroup:
         try:
@@ -164,58 +234,14 @@ class _Asked:
         response = OffsetFetchResponseGroup(group_id=self._request.group_id, error_code=code)
         if self.context.api_version < FIRST_VERSION_WITH_ERROR:
             for topic in self._request.topics or ():
-                partitions = [
-                    OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=code)
-                    for index in topic.partition_indexes
-                ]
+                partitions = _refused_partitions(topic.partition_indexes, code)
                 response.topics.append(OffsetFetchResponseTopics(name=topic.name, partitions=partitions))
         return response
 
 
-def _take_unknown(context: Context, request: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
-    """Name the topics of the request, and take those out that do not exist; the answers about them."""
-    if request.topics is None:
-        return []
-    unknown: list[OffsetFetchResponseTopics] = []
-    existing: list[OffsetFetchRequestTopics] = []
-    for topic in request.topics:
-        known = context.services.image.topic_by_id(topic.topic_id)
-        if known is None:
-            partitions = [
-                OffsetFetchResponsePartitions(
-                    partition_index=index, committed_offset=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID
-                )
-                for index in topic.partition_indexes
-            ]
-            unknown.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions))
-        else:
-            topic.name = known.name
-            existing.append(topic)
-    request.topics = existing
-    return unknown
-
-
-def _take_forbidden(context: Context, request: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
-    """Take the topics out of the request that the client may not describe; the answers about them."""
-    if context.services.authorizer is None or request.topics is None:
-        return []
-    allowed: list[OffsetFetchRequestTopics] = []
-    forbidden: list[OffsetFetchRequestTopics] = []
-    for topic in request.topics:
-        (allowed if context.may_topic(Operation.DESCRIBE, topic.name) else forbidden).append(topic)
-    request.topics = allowed
+def _refused_partitions(indexes: list[int], code: ErrorCode) -> list[OffsetFetchResponsePartitions]:
     return [
-        OffsetFetchResponseTopics(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                OffsetFetchResponsePartitions(
-                    partition_index=index, committed_offset=-1, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                )
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in forbidden
+        OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=code) for index in indexes
     ]
 
 

@@ -9,11 +9,13 @@ ListOffsets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
 from ottla.broker.bounds.limits import ELEMENTS_A_TURN_MAX
 from ottla.broker.context import Context
+from ottla.broker.monitoring.error_codes import error_codes
 from ottla.wire.apis import APIS
 from ottla.wire.message import Message
 from ottla.wire.splicing import Spliced
@@ -30,17 +32,39 @@ class AnswerBudget:
     def __init__(self) -> None:
         self._left = ELEMENTS_A_TURN_MAX
 
-    async def spend(self, elements: int) -> None:
-        """So many have been told of: if that was enough for a turn, the next one is waited for."""
+    def is_spent(self, elements: int) -> bool:
+        """So many have been told of: was that enough for a turn? Then whoever asks waits for the next one."""
         self._left -= elements
-        if self._left <= 0:
-            self._left = ELEMENTS_A_TURN_MAX
-            await asyncio.sleep(0)
+        if self._left > 0:
+            return False
+        self._left = ELEMENTS_A_TURN_MAX
+        return True
+
+    async def spend(self, elements: int) -> None:
+        if self.is_spent(elements):
+            await next_turn()
 
     async def follow(self, steps: Iterator[int]) -> None:
         """Let an answer be made in steps, each of which says how many elements it told of."""
         for elements in steps:
-            await self.spend(elements)
+            if self.is_spent(elements):
+                await next_turn()
+
+
+async def next_turn() -> None:
+    """The others have theirs first."""
+    await asyncio.sleep(0)
+
+
+async def take_turns(steps: Generator[None, None, R]) -> R:
+    """What `steps` returns, which are a turn each."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        await next_turn()
 
 
 def in_turns(elements: int, steps: Iterator[int], answer: R) -> R | Awaitable[R]:
@@ -60,22 +84,28 @@ async def _in_turns(steps: Iterator[int], answer: R) -> R:
 class AnswerOfGroups:
     """An answer to `context`'s request that grows by one group at a time, and tells of as many as there are."""
 
-    __slots__ = ("_answer", "_api", "_metrics", "budget")
+    __slots__ = ("_answer", "_api", "_errors", "_metrics", "budget")
 
     def __init__(self, context: Context, around: Message) -> None:
         """`around` is the response without its groups."""
         self.budget = AnswerBudget()
         self._answer = Spliced(around, context.api_version)
         self._api = APIS[context.api_key].name
+        self._errors: Counter[int] = Counter()
         self._metrics = context.services.request_metrics
 
-    async def add(self, group: Message, elements: int) -> None:
-        """`elements` that have not been spent yet."""
-        self._metrics.refused(self._api, group)
+    def put(self, group: Message) -> None:
+        for code in error_codes(group):
+            self._errors[code] += 1
         self._answer.add(group)
+
+    async def add(self, group: Message, elements: int) -> None:
+        """The same, of `elements` that have not been spent yet."""
+        self.put(group)
         await self.budget.spend(1 + elements)
 
     def whole(self) -> Message:
+        self._metrics.count_errors(self._api, self._errors)
         return self._answer
 
 

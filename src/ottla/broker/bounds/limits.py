@@ -17,7 +17,10 @@ ELEMENTS_MAX = 20_000
 PARTITIONS_ASKED_MAX = 100_000
 _ELEMENTS_MAX_OF = {2: PARTITIONS_ASKED_MAX, 9: PARTITIONS_ASKED_MAX}
 """Of ListOffsets and OffsetFetch, by which tools ask for all partitions of a group, or of a node, at once. They change
-nothing, and are answered in steps."""
+nothing, and are read and answered in steps."""
+
+READ_AT_ONCE_BYTES_MAX = 16 * 1024
+"""A request of theirs that is larger is read in steps: it may be of very many elements."""
 
 AUTO_CREATED_MAX = 100
 """Topics that one Metadata request creates; it says of the others that they are unknown, and creates them when asked
@@ -59,3 +62,8 @@ AUTHENTICATION_MS_MAX = 60_000
 def elements_max(api_key: int) -> int:
     """The most elements that a request of this API may have."""
     return _ELEMENTS_MAX_OF.get(api_key, ELEMENTS_MAX)
+
+
+def may_be_long(api_key: int) -> bool:
+    """May a request of this API have so many elements that others are served while it is read and answered?"""
+    return api_key in _ELEMENTS_MAX_OF

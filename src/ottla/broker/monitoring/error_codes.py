@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from operator import attrgetter
 
 from ottla.errors import ErrorCode
 from ottla.wire.message import Message
 
 _FIELD = "error_code"
+_code_of = attrgetter(_FIELD)
 
 Places = tuple[bool, tuple[str, ...]]
 """Does a message have a code of its own, and which of its lists hold messages that may?"""
@@ -20,13 +22,25 @@ _known: dict[type[Message], Places] = {}
 
 def error_codes(response: Message) -> Iterator[int]:
     """All but NONE."""
+    return filter(None, every_code(response))
+
+
+def every_code(response: Message) -> Iterator[int]:
+    """NONE among them, so that whoever looks through a long answer can do so in steps."""
     kind = type(response)
     own, nested = _known.get(kind) or _places(kind)
-    if own and (code := getattr(response, _FIELD)):
-        yield code
+    if own:
+        yield getattr(response, _FIELD)
     for name in nested:
-        for each in getattr(response, name) or ():
-            yield from error_codes(each)
+        listed = getattr(response, name)
+        if not listed:
+            continue
+        own, deeper = _known.get(type(listed[0])) or _places(type(listed[0]))
+        if deeper:
+            for each in listed:
+                yield from every_code(each)
+        else:
+            yield from map(_code_of, listed)
 
 
 def error_name(code: int) -> str:

@@ -7,7 +7,11 @@ timed always.
 
 from __future__ import annotations
 
-from ottla.broker.monitoring.error_codes import error_codes, error_name
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from ottla.broker.monitoring.error_codes import error_codes, error_name, every_code
 from ottla.broker.reply import Deferred, Reply
 from ottla.errors import ErrorCode
 from ottla.metrics.registry import Registry
@@ -16,6 +20,7 @@ from ottla.wire.message import Message
 
 SAMPLE_EVERY = 64
 SAMPLE_MASK = SAMPLE_EVERY - 1
+CODES_A_STEP = 10_000
 
 _REQUESTS = "kafka_network_requestmetrics_"
 _TOPICS = "kafka_server_brokertopicmetrics_"
@@ -62,8 +67,22 @@ class RequestMetrics:
 
     def refused(self, api: str, response: Message) -> None:
         """Count the error codes that a response holds, wherever they stand in it."""
-        for code in error_codes(response):
-            self._registry.meter(f"{_REQUESTS}errors", api, error_name(code)).value += 1
+        self.count_errors(api, Counter(error_codes(response)))
+
+    def refused_in_steps(self, api: str, response: Message) -> Iterator[None]:
+        """The same of a long response, so many codes at a time."""
+        codes = every_code(response)
+        found: Counter[int] = Counter()
+        while some := Counter(islice(codes, CODES_A_STEP)):
+            if found:
+                yield
+            found.update(some)
+        del found[ErrorCode.NONE]
+        self.count_errors(api, found)
+
+    def count_errors(self, api: str, codes: Counter[int]) -> None:
+        for code, count in codes.items():
+            self._registry.meter(f"{_REQUESTS}errors", api, error_name(code)).value += count
 
     def timed(self, meters: ApiMeters, began_s: float, reply: Reply) -> Reply:
         """Time a request whose first phase has just ended with `reply`, also if its answer is yet to come."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
 from typing import Annotated
 
 import typer
@@ -19,16 +21,20 @@ def doctor(
     session: Session,
     lag: Annotated[int, typer.Option(help="A group that is so far behind is worth a word.")] = 10_000,
     skew: Annotated[str, typer.Option(help="Clocks may differ by so much.")] = "5s",
-    free: Annotated[float, typer.Option(help="So many percent of a volume should be free.")] = 10.0,
+    free: Annotated[
+        float | None,
+        typer.Option(help="So many percent of a volume should be free. By default 10, unless 20 GiB are."),
+    ] = None,
     hanging: Annotated[str, typer.Option(help="A transaction may be silent for so long.")] = "15m",
 ) -> None:
     """Find what is wrong with a cluster and say what to do about it. Status 1 if anything is."""
     limits = health.Limits(
         group_lag=lag,
         clock_skew_ms=parse_duration(skew),
-        free_share=free / 100,
         hanging_ms=parse_duration(hanging),
     )
+    if free is not None:
+        limits = replace(limits, free_share_min=free / 100, free_bytes_enough=inf)
     with session.out.waiting("Not everybody answers at once; this may take a minute …"), session.client() as client:
         found = health.examine(client, clock=now_ms, limits=limits)
     for each in found:

@@ -6,6 +6,7 @@ have tens of thousands of offsets, and whoever tells them may let others have th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -39,28 +40,33 @@ class Found:
 
     def __init__(self, group_id: str) -> None:
         self._response = OffsetFetchResponseGroup(group_id=group_id)
-        self._topics: list[tuple[OffsetFetchResponseTopics, list[Kept]]] = []
+        self._topics: deque[tuple[str, Uuid, list[Kept]]] = deque()
         self.count = 0
+        """Of partitions, and of topics of which there are none."""
 
-    def add(self, topic: OffsetFetchResponseTopics, partitions: list[Kept]) -> None:
-        self._topics.append((topic, partitions))
-        self.count += len(partitions)
+    def add(self, topic: str, topic_id: Uuid, partitions: list[Kept]) -> None:
+        self._topics.append((topic, topic_id, partitions))
+        self.count += len(partitions) or 1
 
     def tell(self, step: int) -> Iterator[int]:
         """Read them, at most so many at a time: how many they were this time."""
-        topics, self._topics = self._topics, []
-        for topic, partitions in topics:
-            self._response.topics.append(topic)
-            topic_id, told = topic.topic_id, topic.partitions
+        topics = self._topics
+        while topics:
+            name, topic_id, partitions = topics.popleft()
+            told: list[OffsetFetchResponsePartitions] = []
+            self._response.topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=told))
             for first in range(0, len(partitions), step):
                 some = partitions[first : first + step]
                 told += [_answer(index, kept, topic_id) for index, kept in some]
                 yield len(some)
+            if not partitions:
+                yield 1
 
     def told(self) -> OffsetFetchResponseGroup:
         """The answer: all that has not been told yet is told now."""
-        for _ in self.tell(max(1, self.count)):
-            pass
+        if self._topics:
+            for _ in self.tell(self.count):
+                pass
         return self._response
 
 
@@ -80,30 +86,26 @@ def look_up(
         group.check_offset_fetch(request.member_id, request.member_epoch)
     found = Found(group_id)
     table = state.table
+    if request.topics is not None and not request.topics:
+        return found
+    is_checked = require_stable and state.has_staged(group_id)
     if request.topics is None:
         topics: Mapping[str, Mapping[int, bytes]]
         topics = table.topics(group_id) if require_stable else table.committed_topics(group_id)
         for name, partitions in topics.items():
-            found.add(
-                OffsetFetchResponseTopics(name=name),
-                _checked(state, group_id, name, partitions.items()) if require_stable else list(partitions.items()),
-            )
+            kept: list[Kept] = list(partitions.items())
+            found.add(name, ZERO_UUID, _checked(state, group_id, name, kept) if is_checked else kept)
         return found
     get = table.get if require_stable else table.committed
     for wanted in request.topics:
         name = wanted.name
-        some = ((index, get(group_id, name, index)) for index in wanted.partition_indexes)
-        found.add(
-            OffsetFetchResponseTopics(name=name, topic_id=wanted.topic_id),
-            _checked(state, group_id, name, some) if require_stable else list(some),
-        )
+        kept = [(index, get(group_id, name, index)) for index in wanted.partition_indexes]
+        found.add(name, wanted.topic_id, _checked(state, group_id, name, kept) if is_checked else kept)
     return found
 
 
 def _checked(state: OffsetState, group_id: str, topic: str, partitions: Iterable[Kept]) -> list[Kept]:
     """With what is staged marked as such."""
-    if not state.has_staged(group_id):
-        return list(partitions)
     return [(index, _UNSTABLE if state.is_staged(group_id, topic, index) else kept) for index, kept in partitions]
 
 

@@ -39,6 +39,8 @@ class OffsetState:
 
     def has_staged(self, group_id: str) -> bool:
         """Has an open transaction staged any offset of this group?"""
+        if self._open.get(group_id) is None:
+            return False  # As is nearly always so.
         return any(table.topics(group_id) for table in self._staged_of(group_id))
 
     # By topic, in force and staged.
