@@ -262,12 +262,12 @@ def test_corruption_below_the_high_watermark_is_told() -> None:
     log = manager.logs[TP]
     assert (log.log_end_offset, log.high_watermark, log.missing_until) == (6, 6, 10)
     assert log.cut_at_load
-    assert log.cut_below_high_watermark
+    assert log.lacks_committed
     # Copied again from a peer, it lacks nothing.
     log.append_replicated(fetched(0, 0, 0, base=6))
-    assert log.cut_below_high_watermark
+    assert log.lacks_committed
     log.append_replicated(fetched(0, base=9))
-    assert not log.cut_below_high_watermark
+    assert not log.lacks_committed
 
 
 def test_a_loss_above_the_high_watermark_is_no_such_thing() -> None:
@@ -278,7 +278,7 @@ def test_a_loss_above_the_high_watermark_is_no_such_thing() -> None:
     spoil(disk, 6)
     log = restart(disk).logs[TP]
     assert log.cut_at_load
-    assert not log.cut_below_high_watermark
+    assert not log.lacks_committed
 
 
 def test_a_clean_shutdown_proves_nothing_if_records_are_gone() -> None:
@@ -293,7 +293,7 @@ def test_a_clean_shutdown_proves_nothing_if_records_are_gone() -> None:
     file.truncate(file.size() - 5)
     manager = open_manager(disk)
     assert manager.directories[DIRECTORY].was_clean
-    assert manager.logs[TP].cut_below_high_watermark
+    assert manager.logs[TP].lacks_committed
     assert manager.previous_broker_epoch == -1
     # Nor is the next start taken for a clean one, if this one is killed before anybody heard of it.
     assert restart(disk).previous_broker_epoch == -1

@@ -146,7 +146,7 @@ def test_a_sealed_segment_that_lost_its_end_is_copied_again_if_there_are_copies(
 
     again = start_with_copies(disk)
     assert again.logs[TP].log_end_offset == (bases[2] - 2 if left == "most of it" else bases[1])
-    assert again.logs[TP].cut_below_high_watermark
+    assert again.logs[TP].lacks_committed
     assert again.previous_broker_epoch == -1
     append(again.logs[TP], batch(2), epoch=3)
     third = start_with_copies(disk)
@@ -165,7 +165,7 @@ def test_half_a_batch_is_no_gap_that_compaction_left(clean: bool) -> None:
     again = start_with_copies(disk, config)
     found = again.logs[TP]
     assert (found.log_end_offset, found.segment_base_offsets) == (bases[2] - 2, bases[:2])
-    assert found.cut_below_high_watermark
+    assert found.lacks_committed
     assert again.previous_broker_epoch == -1
     assert offsets_of(found) == [(at, at + 1) for at in range(0, bases[2] - 2, 2)]
 
@@ -211,7 +211,7 @@ def test_an_end_that_was_lost_between_two_batches_is_no_gap_that_compaction_left
     whole = LogManager(disk.copy(), [DIRECTORY], random=Random(7))
     whole.load(lambda topic: config, NOW, has_copies=lambda partition: True)
     assert whole.logs[TP].segment_base_offsets == bases, "a gap that compaction left is no loss"
-    assert not whole.logs[TP].cut_below_high_watermark
+    assert not whole.logs[TP].lacks_committed
     assert whole.previous_broker_epoch == (31 if clean else -1)
 
     disk.open(f"{PATH}/{file_name(bases[1], '.log')}").truncate(batches[kept][0])
@@ -221,7 +221,7 @@ def test_an_end_that_was_lost_between_two_batches_is_no_gap_that_compaction_left
     assert found.segment_base_offsets == bases[:2]
     assert all(header.base_offset < batches[kept][1] for header, _ in all_batches(found))
     assert found.log_end_offset <= batches[kept][1]
-    assert found.cut_below_high_watermark
+    assert found.lacks_committed
     assert again.previous_broker_epoch == -1
 
 

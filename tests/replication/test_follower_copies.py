@@ -240,10 +240,10 @@ async def test_what_a_disk_lost_is_there_again_once_the_leader_is_caught_up_with
         it.leader.produce(0, 6)
         partition = it.host(0)
         partition.log.missing_until = 9  # The leader was elected uncleanly, and never had the last three.
-        assert partition.log.cut_below_high_watermark
+        assert partition.log.lacks_committed
         it.fetchers.follow(partition, 1, 0)
         await it.caught_up(partition)
-        assert not partition.log.cut_below_high_watermark
+        assert not partition.log.lacks_committed
 
 
 async def test_the_log_start_follows_and_the_watermark_may_fall() -> None:

@@ -100,6 +100,7 @@ class HostedPartition:
     comes from the publisher, and followers' copying moves the end that is durable."""
 
     __slots__ = (
+        "damaged_at",
         "delete_waiters",
         "durable_offset",
         "durable_waiters",
@@ -140,6 +141,9 @@ class HostedPartition:
         self.following: tuple[int, int] | None = None
         """The leader that we copy from, and its epoch; none while we copy from nobody."""
         self.min_isr = 1
+        self.damaged_at: int | None = None
+        """The first offset of a batch that is not what was written; none once the log is cut there, or where it is not
+        known. What lacks altogether the log knows (`Log.lacks_committed`)."""
         self.forgotten = False
         """Deleted, or moved away: what is still under way for it changes nothing any more."""
         self.failed = False

@@ -306,7 +306,8 @@ class Node:
             if found.failed and found.properties is not None:
                 control.lifecycle.report_offline(found.properties.directory_id)
         # Asked only now: logs that had to be cut are no proof of a clean shutdown, whatever the marker said.
-        await control.join(self._endpoints(), self._set_strays_apart, logs.previous_broker_epoch)
+        epoch = logs.previous_broker_epoch
+        await control.join(self._endpoints(), self._know_logs, epoch, assignments.losses_told)
 
     def _first_records(self, control: ControlPlane) -> list[MetadataRecord]:
         try:
@@ -358,6 +359,15 @@ class Node:
             return found.directory_of(self._config.node_id) == directory_id
 
         await self._runtime.offload.run(lambda: self._logs.load(config_of, now_ms, has_copies, is_assigned))
+
+    def _know_logs(self, image: MetadataImage) -> None:
+        self._set_strays_apart(image)
+
+        def topic_id_of(partition: TopicPartition) -> Uuid | None:
+            topic = image.topic(partition.topic)
+            return None if topic is None else topic.topic_id
+
+        self._logs.identify_lost(topic_id_of)
 
     def _set_strays_apart(self, image: MetadataImage) -> None:
         """Logs that the metadata does not place here: a topic was deleted while this node was away."""

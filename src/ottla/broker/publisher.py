@@ -18,8 +18,9 @@ from ottla.config.dynamic import replay_broker
 from ottla.config.key import ConfigValue
 from ottla.config.node import NodeConfig
 from ottla.config.topic import topic_values
-from ottla.log import LogConfig, PendingWork
+from ottla.log import UNKNOWN_END, LogConfig, PendingWork
 from ottla.metadata.delta import MetadataDelta, PartitionChange
+from ottla.metadata.features import has_directory_assignment
 from ottla.metadata.images import (
     DEFAULT_BROKER,
     RESOURCE_BROKER,
@@ -27,6 +28,7 @@ from ottla.metadata.images import (
     ConfigResource,
     MetadataImage,
     PartitionImage,
+    is_reserved_directory,
 )
 from ottla.model import TopicPartition
 from ottla.records import CompressionType, TimestampType, ValidationRules
@@ -106,6 +108,9 @@ class MetadataPublisher:
         and of the minimum in one: the old set may be large enough for a minimum that was never its own."""
         services = self._services
         services.image = image
+        features = image.features
+        services.replicas.can_tell_lost = has_directory_assignment(features.metadata_version)
+        services.replicas.has_elr = features.elr
         if services.authorizer is not None and (delta.acls_changed or not self._knows_acls):
             self._knows_acls = True
             services.authorizer = authorizer_of(services.config, image)
@@ -206,6 +211,8 @@ class MetadataPublisher:
                     # A topic deleted and created again at once: rare enough to wait for the disk here.
                     self._retiring.pop(where).run()
                 log = services.logs.create(where, change.topic_id, config, now_ms, directory=path)
+                if self._was_elsewhere(change.after):
+                    log.missing_until = UNKNOWN_END
             else:
                 log.update_config(config)
         except DiskError as error:
@@ -225,6 +232,16 @@ class MetadataPublisher:
         directory_id = image.directory_of(self._services.node_id)
         return any(
             known.offline and known.properties is not None and known.properties.directory_id == directory_id
+            for known in self._services.logs.directories.values()
+        )
+
+    def _was_elsewhere(self, image: PartitionImage) -> bool:
+        """Is the replica in a directory that this node does not have any more? Then its records went with the disk."""
+        if not image.directories:
+            return False
+        directory_id = image.directory_of(self._services.node_id)
+        return not is_reserved_directory(directory_id) and all(
+            known.properties is not None and known.properties.directory_id != directory_id
             for known in self._services.logs.directories.values()
         )
 

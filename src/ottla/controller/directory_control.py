@@ -1,4 +1,7 @@
-"""AssignReplicasToDirs (KIP-858): a broker with several directories says where it has put its replicas."""
+"""AssignReplicasToDirs (KIP-858): a broker says where it has put its replicas, or that one is lost.
+
+A replica is lost if it lacks committed records (`partition/standing.py`): it is no candidate until it has caught up.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ottla.controller.partition_change import Election, Wanted, change_partition
 from ottla.controller.speculation import Speculation
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.features import has_directory_assignment
-from ottla.metadata.images import BrokerRegistration
+from ottla.metadata.images import LOST_DIRECTORY, BrokerRegistration, PartitionImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model import Uuid
 
@@ -77,18 +80,28 @@ class DirectoryControl:
         if broker.broker_id not in partition.replicas:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
         topic_rules = self._leadership.topic_rules(topic.name)
+        known = partition
+        if directory == LOST_DIRECTORY or partition.is_lost(broker.broker_id):
+            # One that is not lost any more may be the one that is waited for; if all are lost now, nobody is.
+            known = _placed(partition, broker.broker_id, directory)
         if broker.has_online(directory):
-            rules = self._leadership.rules(partition, topic_rules)
+            rules = self._leadership.rules(known, topic_rules)
             wanted = Wanted(directories={broker.broker_id: directory})
         else:
-            # It says where the replica was when the disk failed.
+            # It says where the replica was when the disk failed, or that it is of no use.
             def is_active(replica: int) -> bool:
                 return replica != broker.broker_id and self._leadership.is_active(replica)
 
-            rules = self._leadership.rules(partition, topic_rules, is_active)
+            rules = self._leadership.rules(known, topic_rules, is_active)
             wanted = Wanted(
                 election=Election.UNCLEAN if topic_rules.unclean else Election.ONLINE,
                 isr=tuple(replica for replica in partition.isr if replica != broker.broker_id),
                 directories={broker.broker_id: directory},
+                unclean_shutdown=broker.broker_id if directory == LOST_DIRECTORY else None,
             )
         return ErrorCode.NONE, change_partition(topic_id, partition_id, partition, rules, wanted)
+
+
+def _placed(partition: PartitionImage, replica: int, directory: Uuid) -> PartitionImage:
+    directories = zip(partition.replicas, partition.directories, strict=True)
+    return partition._replace(directories=tuple(directory if each == replica else at for each, at in directories))

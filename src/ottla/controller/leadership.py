@@ -66,6 +66,8 @@ class Leadership:
 
         return Rules(
             may_lead=may_lead,
+            is_active=active,
+            is_lost=partition.is_lost,
             min_insync_replicas=topic.min_insync_replicas,
             elr=image.features.elr,
             metadata_version=image.features.metadata_version,

@@ -8,6 +8,10 @@ KIP-966: when the ISR falls below the topic's minimum, those that leave it are s
 record, because below the minimum nothing more is committed. They are kept as eligible leader replicas (ELR) until the
 ISR is large enough again, or until they come back from a shutdown that cannot be shown to have been clean. The ISR may
 then be empty; if the ELR is empty as well, the leader that went last may be elected again, as an unclean election.
+
+Where we are stricter than Kafka: a replica whose broker says that it lacks committed records (its directory is LOST) is
+not elected for having led last (E16). The partition waits for another, or for somebody who decides to lose them; unless
+every replica has said so, for then nobody is left to wait for.
 """
 
 from __future__ import annotations
@@ -47,6 +51,12 @@ class Rules:
     may_lead: Callable[[int], bool]
     """Is the replica's broker active, and its directory online?"""
 
+    is_active: Callable[[int], bool] = lambda replica: False
+    """Is its broker? Asked of those that are lost."""
+
+    is_lost: Callable[[int], bool] = lambda replica: False
+    """Has its broker said that the replica lacks committed records?"""
+
     min_insync_replicas: int
     """The topic's; a partition with fewer replicas asks for no more than it has."""
 
@@ -71,7 +81,7 @@ class Wanted:
     recovery_state: int | None = None
     directories: Mapping[int, Uuid] = field(default_factory=dict)
     unclean_shutdown: int | None = None
-    """A broker that came back without proof that it had shut down cleanly."""
+    """A broker that came back without proof that it had shut down cleanly, or says that its replica lacks records."""
 
 
 NOTHING_WANTED = Wanted()
@@ -155,21 +165,31 @@ def _elect(
     def eligible(replica: int) -> bool:
         return replica in candidates and rules.may_lead(replica)
 
+    def may_lead_lost(replica: int) -> bool:
+        return rules.is_lost(replica) and rules.is_active(replica)
+
     if election is Election.PREFERRED and eligible(replicas[0]):
         return _Elected(replicas[0])
-    if eligible(partition.leader):
+    if eligible(partition.leader) or (partition.leader in candidates and may_lead_lost(partition.leader)):
+        # Who leads, and is lost, was elected so, and is about to say where it is.
         return _Elected(partition.leader)
     for replica in replicas:
         if eligible(replica):
             return _Elected(replica)
+    all_are_lost = all(map(rules.is_lost, replicas))
     if rules.elr and not candidates and len(partition.last_known_elr) == 1:
         last = partition.last_known_elr[0]
-        if last in replicas and rules.may_lead(last):
+        if last in replicas and (rules.may_lead(last) or (all_are_lost and may_lead_lost(last))):
             return _Elected(last, unclean=True)
-    if election is Election.UNCLEAN:
-        for replica in replicas:
-            if rules.may_lead(replica):
+    if not rules.elr and all_are_lost:
+        for replica in isr:
+            if may_lead_lost(replica):
                 return _Elected(replica, unclean=True)
+    if election is Election.UNCLEAN:
+        for may_lead in (rules.may_lead, may_lead_lost):
+            for replica in replicas:
+                if may_lead(replica):
+                    return _Elected(replica, unclean=True)
     return _Elected(NO_LEADER)
 
 

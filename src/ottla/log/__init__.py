@@ -10,7 +10,7 @@ from ottla.log.checkpoint_files import PendingWork
 from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from ottla.log.epochs import LeaderEpochCache
 from ottla.log.flush import Flush
-from ottla.log.log import Log
+from ottla.log.log import UNKNOWN_END, Log
 from ottla.log.log_config import LogConfig
 from ottla.log.log_directory import LogDirectory
 from ottla.log.manager import LogManager
@@ -20,6 +20,7 @@ from ottla.log.timestamps import TimestampOffset
 from ottla.log.txn_index import AbortedTxn
 
 __all__ = [
+    "UNKNOWN_END",
     "AbortedTxn",
     "AppendInfo",
     "AppendOrigin",

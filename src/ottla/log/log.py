@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _ASSIGNED = struct.Struct(">qii")
 """What a leader assigns, and the length between: base offset, batch length, leader epoch."""
 _OVERHEAD = 12
+UNKNOWN_END = (1 << 63) - 1
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL_OR_CONTROL = 0x30
 _CONTROL = 0x20
@@ -132,7 +133,8 @@ class Log:
         self.cut_at_load = cut_at_load
         """Were there bytes in the files that could not be kept?"""
         self.missing_until = missing_until
-        """This replica once held everything before that offset, and its disk has lost the end of it."""
+        """This replica once held everything before that offset, and its disk has lost the end of it; `UNKNOWN_END` if
+        nobody knows how much it held."""
         self.first_dirty_offset = first_dirty_offset
         """Compaction has been over everything before it; None if it never was here."""
         self.epochs = epochs
@@ -177,11 +179,12 @@ class Log:
         return max(unstable, self.log_start_offset)
 
     @property
-    def cut_below_high_watermark(self) -> bool:
-        """Did loading find less than the high watermark that was on the disk, and have we not copied it again since?
+    def lacks_committed(self) -> bool:
+        """Did loading find less than the high watermark that was on the disk, or was it gone, or cut where it is
+        damaged, and have we not copied it again since?
 
         Then committed records are missing here, and what a clean shutdown claimed is not true: this replica must not
-        lead, nor count as in sync, until it has caught up with one who has them.
+        lead, nor count as in sync, until it has caught up with one who has them (`partition/standing.py`).
         """
         return self.log_end_offset < self.missing_until
 

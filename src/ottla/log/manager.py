@@ -68,6 +68,10 @@ class LogManager:
         self.metadata_log: Log | None = None
         self.cordoned: frozenset[str] = frozenset()
         """Directories that get no new logs while there is another (KIP-1066)."""
+        self.gone: dict[TopicPartition, int] = {}
+        """Logs that were here once and are nowhere now, and how far they were committed."""
+        self._missing: dict[tuple[Uuid, int], int] = {}
+        """The same of topics that there are still."""
         self.strays: list[str] = []
         """Directories that were set apart as belonging to no partition of this node."""
         self._doomed: list[tuple[int, str]] = []
@@ -184,7 +188,7 @@ class LogManager:
                 log.abandon()
                 disk.remove_tree(log.directory)
                 continue
-            if future is None and (log.cut_at_load or log.cut_below_high_watermark):
+            if future is None and (log.cut_at_load or log.lacks_committed):
                 # The marker said that everything is there, and it is not: it proves nothing any more (KIP-966). The
                 # controller then takes this broker's replicas out of the in-sync sets until they have caught up.
                 directory.previous_broker_epoch = -1
@@ -207,6 +211,7 @@ class LogManager:
         """Logs that were here when the marker was written, and are nowhere now: whoever removed them, a replica without
         its records is not to be taken for one that has everything, as if it had lost only some of them (E16)."""
         lost = [partition for partition, offset in high_watermarks.items() if offset > 0 and partition not in self.logs]
+        self.gone.update((partition, high_watermarks[partition]) for partition in lost)
         if lost and directory.was_clean:
             directory.previous_broker_epoch = -1
             _log.error(
@@ -215,6 +220,14 @@ class LogManager:
                 directory.path,
                 ", ".join(map(str, lost[:10])),
             )
+
+    def identify_lost(self, topic_id_of: Callable[[TopicPartition], Uuid | None]) -> None:
+        """Which topics the logs were of that are gone, as the metadata says: it may be another of that name that is
+        created later, and lacks nothing."""
+        for partition, high_watermark in self.gone.items():
+            topic_id = topic_id_of(partition)
+            if topic_id is not None:
+                self._missing[topic_id, partition.partition] = high_watermark
 
     @property
     def previous_broker_epoch(self) -> int:
@@ -311,6 +324,7 @@ class LogManager:
         if directory is None:
             directory = self.place(partition)
         log = self.create_in(f"{directory}/{partition}", partition, topic_id, config, now_ms)
+        log.missing_until = self._missing.pop((topic_id, partition.partition), 0)
         self._adopt(log)
         return log
 

@@ -205,10 +205,11 @@ class _Loader:
         if log.missing_until:
             _log.log(
                 logging.ERROR if clean else logging.WARNING,
-                "%s: committed records from offset %d to %d are missing; they are to be copied from another replica",
+                "%s: committed records from offset %d to %d are missing; %s",
                 self.topic_partition,
                 end,
                 high_watermark,
+                "they are to be copied from another replica" if has_copies else "there is no other replica of it",
             )
         self.producers.on_high_watermark(log.high_watermark)
         if not clean or self.changed:

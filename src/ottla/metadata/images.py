@@ -54,6 +54,10 @@ class PartitionImage(NamedTuple):
     def directory_of(self, replica: int) -> Uuid:
         return self.directories[self.replicas.index(replica)]
 
+    def is_lost(self, replica: int) -> bool:
+        """Has the replica's broker said that it lacks what was committed, wherever it is?"""
+        return replica in self.replicas and bool(self.directories) and self.directory_of(replica) == LOST_DIRECTORY
+
     @property
     def preferred_leader(self) -> int:
         return self.replicas[0]

@@ -7,6 +7,7 @@ see a log: what a replica holds is told to them as offsets.
 from ottla.partition.effects import Effect, HighWatermarkAdvanced, IsrMember, ProposeIsr
 from ottla.partition.leader import PartitionLeader
 from ottla.partition.replica import FollowerProgress, Heard, LiveBroker
+from ottla.partition.standing import Standing
 
 __all__ = [
     "Effect",
@@ -17,4 +18,5 @@ __all__ = [
     "LiveBroker",
     "PartitionLeader",
     "ProposeIsr",
+    "Standing",
 ]

@@ -26,7 +26,7 @@ from ottla.sim.cluster import Cluster, Machine, MachinePlan, Process
 from ottla.sim.epochs import few_epochs
 from ottla.sim.errands import COMPACTED_TOPIC, PATIENCE_S, TOPIC, create_topics, read_all, settle
 from ottla.sim.faults import KINDS, Faults
-from ottla.sim.faults.operations import set_min_isr
+from ottla.sim.faults.operations import elect_for_want_of_better, set_min_isr
 from ottla.sim.faults.topics import create
 from ottla.sim.fleeting import Fleeting
 from ottla.sim.history import History
@@ -262,6 +262,7 @@ class Simulation:
             if machine.process is None:
                 machine.start()
         self.spawn(self._care_for_min_isr())
+        self.spawn(self._care_for_leaders())
         if self.fleeting is not None:
             self.spawn(self._care_for_topic(self.fleeting))
 
@@ -278,6 +279,13 @@ class Simulation:
                 await set_min_isr(self.faults, wanted)
             elif self.scheduler.now - since >= UNDER_WAY_S:
                 self.faults.min_isr_lowered = False
+            await self.final.sleep(0.5)
+
+    async def _care_for_leaders(self) -> None:
+        """A partition that nobody may lead, because whoever led it last has lost records since, waits for the operator.
+        Once everybody is back he has one elected (E16)."""
+        while True:
+            await elect_for_want_of_better(self.faults)
             await self.final.sleep(0.5)
 
     async def _care_for_topic(self, fleeting: Fleeting) -> None:

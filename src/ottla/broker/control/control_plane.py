@@ -15,7 +15,7 @@ it here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -266,11 +266,13 @@ class ControlPlane:
         endpoints: Sequence[Endpoint],
         before_unfencing: Callable[[MetadataImage], None] | None = None,
         previous_broker_epoch: int = -1,
+        until_ready: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Become part of the cluster; `endpoints` is what clients are told, and empty where there is no broker.
 
         `previous_broker_epoch` is what the last clean shutdown left as its proof (KIP-966), or -1. A broker acts
-        on metadata from its own registration on. `before_unfencing` is called when it has read that far.
+        on metadata from its own registration on. `before_unfencing` is called when it has read that far, and
+        `until_ready` awaited when it has acted upon it: no replica of it is elected before.
         """
         self._joined = True
         if self._registrar is not None:
@@ -282,7 +284,7 @@ class ControlPlane:
             self.loader.admit_publishers()
             return
         assert self.failed is not None
-        joining = asyncio.ensure_future(self._join(endpoints, before_unfencing, previous_broker_epoch))
+        joining = asyncio.ensure_future(self._join(endpoints, before_unfencing, previous_broker_epoch, until_ready))
         try:
             either: list[asyncio.Future[None] | asyncio.Future[Exception]] = [joining, self.failed]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -304,12 +306,15 @@ class ControlPlane:
         endpoints: Sequence[Endpoint],
         before_unfencing: Callable[[MetadataImage], None] | None,
         previous_broker_epoch: int,
+        until_ready: Callable[[], Awaitable[None]] | None,
     ) -> None:
         await self.lifecycle.register(endpoints, previous_broker_epoch)
         await self.lifecycle.catch_up()
         if before_unfencing is not None:
             before_unfencing(self.image)
         self.loader.admit_publishers()
+        if until_ready is not None:
+            await until_ready()
         await self.lifecycle.unfence()
 
     async def stop(self, *, hand_over: bool = True) -> None:

@@ -3,6 +3,10 @@ was read is then taken up in the same way, when all of it is committed.
 
 What lies above the high watermark is replayed too: this node leads, so nobody will take it back, and it becomes
 committed in time. A batch of a transaction is replayed as its producer's, and its fate by the marker that follows.
+
+Every batch is checked first, by its CRC and its place: a log that was closed cleanly is not read by a start, so that
+this may be the first to see what its disk has done to it. If it is damaged, another replica leads instead, and what
+follows is copied from that; where there is none, the partition is not served.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla.broker.coordinators.served import ServedShard
 from ottla.coordinator.shard import Shard
 from ottla.errors import Malformed
-from ottla.log import Log
+from ottla.log import Log, files
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.records import BatchHeader, batches, iterate, read_end_txn_marker
+from ottla.records import BatchHeader, batches, crc_is_valid, iterate, read_end_txn_marker
+from ottla.records.batch import MAGIC_V2
 from ottla.records.records import keys_and_values
 from ottla.runtime import Clock, DiskError, FileSpan
 
@@ -97,6 +103,14 @@ class TakingUp(Generic[S]):
                 asyncio.get_running_loop().call_soon(self._go_on)
 
 
+class Damaged(Exception):
+    """The batch at `offset`, where the one before it ended, is not what was written."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the batch at offset {offset} is not what was written")
+        self.offset = offset
+
+
 async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
     """Returns when the log has been read, or the shard has failed or been closed meanwhile."""
     partition = served.partition
@@ -105,6 +119,10 @@ async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
         records = await _replay(runtime, served)
     except DiskError as error:
         runtime.services.replicas.fail(partition, error)
+        return
+    except Damaged as damage:
+        if not served.closed and not runtime.services.replicas.on_damage(partition, damage.offset):
+            served.fail(Malformed(_advice(partition.log, damage.offset)))
         return
     except Exception as error:
         served.fail(error)
@@ -125,6 +143,8 @@ async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int
     while not served.closed and offset < partition.log.log_end_offset:
         span = _next_span(partition.log, offset, runtime.load_bytes)
         if span is None:
+            if max(offset, partition.log.log_start_offset) < partition.log.log_end_offset:
+                raise Damaged(offset)
             break
         try:
             data = await offload.run(partial(span.file.read, span.position, span.size))
@@ -137,15 +157,47 @@ async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int
             continue  # The segment was cleaned or deleted, and its file closed, before the read began.
         turn.begin()
         before = offset
-        for header, batch in batches(memoryview(data)):
+        for header, batch in _checked(data, partition.log, offset):
             if served.closed:
                 return turn.records
-            if header.next_offset > offset:
-                await _replay_batch(runtime, served, header, batch, turn)
-                offset = header.next_offset
+            await _replay_batch(runtime, served, header, batch, turn)
+            offset = header.next_offset
         if offset == before:
-            raise Malformed(f"no batch follows offset {offset}")
+            raise Damaged(offset)
     return turn.records
+
+
+def _checked(data: bytes, log: Log, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches in `data`, the first of which holds `offset`. Raises `Damaged` at one that cannot be what was
+    written: its CRC covers all but its format and its place, and compaction leaves gaps, but nothing goes back."""
+    found = batches(memoryview(data))
+    first = True
+    while True:
+        try:
+            header, batch = next(found)
+        except StopIteration:
+            return
+        except Malformed:
+            raise Damaged(offset) from None
+        if (
+            header.magic != MAGIC_V2
+            or not (first or header.base_offset >= offset)
+            or not offset < header.next_offset <= log.log_end_offset
+            or not crc_is_valid(batch, 0, len(batch))
+        ):
+            raise Damaged(offset)
+        yield header, batch
+        first, offset = False, header.next_offset
+
+
+def _advice(log: Log, offset: int) -> str:
+    """What somebody can do where there is no other replica to go on with."""
+    parent = log.directory.rpartition("/")[0]
+    return (
+        f"the batch at offset {offset} is not what was written, and no other replica is in sync that could lead: bring "
+        f"{log.directory} back from a backup; or, to go on without all that follows that offset, stop the node, "
+        f"remove {files.CLEAN_SHUTDOWN} and {files.RECOVERY_POINT_CHECKPOINT} from {parent}, and start it"
+    )
 
 
 def _next_span(log: Log, offset: int, max_bytes: int) -> FileSpan | None:

@@ -166,8 +166,6 @@ class Copier:
         if bounds.log_start_offset > log.log_start_offset:
             log.advance_log_start(bounds.log_start_offset)
             advanced = True
-        if log.missing_until and follower.is_in_sync:
-            log.missing_until = 0  # All that is committed is here again, whatever was lost.
         if advanced:
             self._replicas.on_follower_advanced(partition)
         if size and log.owes_flush:

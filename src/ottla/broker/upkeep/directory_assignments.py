@@ -3,18 +3,20 @@
 A broker with several directories chooses one when it hosts a partition, and only the metadata's own entry lets the
 controller give a failed disk's partitions, and no others, to other replicas. Told of every publication after it was
 acted upon; what differs between the log's place and the metadata's word for it is sent, in one request at a time, until
-the controller has taken it or the metadata no longer asks.
+the controller has taken it or the metadata no longer asks. A replica that lacks committed records, and that the
+controller might elect, is said to be lost (`partition/standing.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.hosted import HostedPartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.features import has_directory_assignment
-from ottla.metadata.images import MetadataImage, PartitionImage
+from ottla.metadata.images import LOST_DIRECTORY, MetadataImage, PartitionImage
 from ottla.model import TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class DirectoryAssignments:
         """Is a request under way, or another try due?"""
         self.promised: Callable[[TopicPartition], Uuid | None] = lambda partition: None
         """The directory that a replica is about to move to: the controller hears of it first."""
+        self._waiting: asyncio.Future[None] | None = None
+        services.replicas.on_lacking = self.on_promise
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         if not has_directory_assignment(image.features.metadata_version):
@@ -54,7 +58,7 @@ class DirectoryAssignments:
         self._begin()
 
     def on_promise(self, hosted: HostedPartition) -> None:
-        """The replica is about to move to another directory, or is not any more."""
+        """The replica is about to move to another directory, or is not any more; or it lacks something."""
         if has_directory_assignment(self._services.image.features.metadata_version):
             self._look(hosted, (hosted.topic_id, hosted.index), hosted.image)
             self._begin()
@@ -66,6 +70,13 @@ class DirectoryAssignments:
         else:
             self._wanted.pop(replica, None)
 
+    async def losses_told(self) -> None:
+        """Returns when the controller knows of every replica here that it is not to elect. Raises `KafkaError` if it
+        takes this broker for another's former self."""
+        while LOST_DIRECTORY in self._wanted.values():
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+
     def _begin(self) -> None:
         if self._wanted and not self._busy:
             self._busy = True
@@ -73,6 +84,8 @@ class DirectoryAssignments:
 
     def _directory_of(self, hosted: HostedPartition) -> Uuid | None:
         """Where the log really is, or is about to be."""
+        if self._services.replicas.is_to_be_told(hosted):
+            return LOST_DIRECTORY
         promised = self.promised(hosted.topic_partition)
         if promised is not None:
             return promised
@@ -91,19 +104,26 @@ class DirectoryAssignments:
 
         services = self._services
         sent = dict(list(self._wanted.items())[:REQUEST_PARTITIONS_MAX])
-        failed = True
+        code = ErrorCode.BROKER_ID_NOT_REGISTERED
         try:
             # Without an epoch, this broker is not registered yet.
             if services.control.broker_epoch >= 0:
                 response = await services.controller.send(self._request(sent), AssignReplicasToDirsResponse)
-                failed = response.error_code != ErrorCode.NONE
-        except KafkaError:
-            pass  # There is no controller just now.
+                code = ErrorCode(response.error_code)
+        except KafkaError as error:
+            code = error.code  # There is no controller just now, or it has another of our name.
+        failed = code is not ErrorCode.NONE
         if not failed:
             # A replica that the controller does not know, or not here, is one that newer metadata takes away.
             for replica, directory in sent.items():
                 if self._wanted.get(replica) == directory:
                     del self._wanted[replica]
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            if code is ErrorCode.STALE_BROKER_EPOCH:
+                waiting.set_exception(KafkaError(code))
+            else:
+                waiting.set_result(None)
         services.timers.after(RETRY_MS if failed else 0, self._send)
 
     def _request(self, sent: dict[Replica, Uuid]) -> AssignReplicasToDirsRequest:

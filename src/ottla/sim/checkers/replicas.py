@@ -287,7 +287,7 @@ class ReplicaChecker:
         self._cluster.trace.note(machine.name, f"leads {watch.place} in epoch {epoch} from {watch.end}")
         if current.leader_recovery_state:
             return  # Elected uncleanly, with everybody's consent.
-        if watch.log.cut_below_high_watermark:
+        if watch.log.lacks_committed:
             raise Violation(
                 "E16",
                 f"{watch.where} leads in epoch {epoch}, ends at {watch.end}, and knows that it once had all up to "

@@ -10,7 +10,7 @@ from random import Random
 from typing import TypeVar
 
 from ottla.errors import ErrorCode, Malformed
-from ottla.metadata.images import RESOURCE_TOPIC
+from ottla.metadata.images import NO_LEADER, RESOURCE_TOPIC
 from ottla.model import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition, Uuid
 from ottla.sim import view
 from ottla.sim.client import Lost
@@ -39,6 +39,7 @@ from ottla.wire.messages.remove_raft_voter_response import RemoveRaftVoterRespon
 M = TypeVar("M", bound=Message)
 
 PREFERRED = 0
+UNCLEAN = 1
 
 
 async def ask(faults: Faults, request: Message, response: type[M], *, tries: int = 5) -> M | None:
@@ -106,9 +107,28 @@ def election(faults: Faults, random: Random) -> bool:
     return True
 
 
-async def _elect(faults: Faults, place: TopicPartition) -> None:
+async def elect_for_want_of_better(faults: Faults) -> None:
+    """Of a partition that nobody may lead, the replica with the longest log, where all of them can be looked at."""
+    cluster = faults.cluster
+    for place in view.every_place(cluster):
+        partition = view.newest_image(cluster).partition(*place)
+        if partition is None or partition.leader != NO_LEADER or partition.isr or partition.elr:
+            continue
+        machines = [cluster.machines[replica] for replica in partition.replicas]
+        logs = [view.log(machine, place) for machine in machines if view.is_member(machine)]
+        ends = [(log.last_epoch, log.log_end_offset) for log in logs if log is not None]
+        if len(ends) < len(machines) or not any(map(partition.is_lost, partition.replicas)):
+            continue
+        longest = partition.replicas[ends.index(max(ends))]
+        first, *rest = sorted(partition.replicas, key=lambda replica: (replica != longest, replica))
+        cluster.trace.note("operator", f"has node {first} lead {place}, for want of a better one")
+        await reassign(faults, place, [first, *rest])
+        await _elect(faults, place, UNCLEAN)
+
+
+async def _elect(faults: Faults, place: TopicPartition, election_type: int = PREFERRED) -> None:
     request = ElectLeadersRequest(
-        election_type=PREFERRED,
+        election_type=election_type,
         topic_partitions=[TopicPartitions(topic=place.topic, partitions=[place.partition])],
         timeout_ms=3000,
     )
