@@ -23,6 +23,7 @@ from ottla.errors import Malformed
 from ottla.log import Log, files
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records import BatchHeader, batches, crc_is_valid, iterate, read_end_txn_marker
+from ottla.records.batch import MAGIC_V2
 from ottla.records.records import keys_and_values
 from ottla.runtime import Clock, DiskError, FileSpan
 
@@ -135,7 +136,7 @@ async def _replay(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> int
 
 def _checked(data: bytes, log: Log, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The batches in `data`, the first of which holds `offset`. Raises `Damaged` at one that cannot be what was
-    written: its CRC covers all but its place, and compaction leaves gaps, but nothing goes back."""
+    written: its CRC covers all but its format and its place, and compaction leaves gaps, but nothing goes back."""
     found = batches(memoryview(data))
     first = True
     while True:
@@ -146,7 +147,8 @@ def _checked(data: bytes, log: Log, offset: int) -> Iterator[tuple[BatchHeader, 
         except Malformed:
             raise Damaged(offset) from None
         if (
-            not (first or header.base_offset >= offset)
+            header.magic != MAGIC_V2
+            or not (first or header.base_offset >= offset)
             or not offset < header.next_offset <= log.log_end_offset
             or not crc_is_valid(batch, 0, len(batch))
         ):
