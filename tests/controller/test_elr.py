@@ -6,13 +6,13 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.metadata.features import ELR_VERSION
-from ottla.metadata.images import DEFAULT_BROKER, NO_LEADER, RESOURCE_BROKER, RESOURCE_TOPIC
+from ottla.metadata.images import DEFAULT_BROKER, LOST_DIRECTORY, NO_LEADER, RESOURCE_BROKER, RESOURCE_TOPIC
 from ottla.wire.messages.alter_configs_request import AlterConfigsRequest
 from ottla.wire.messages.alter_configs_request import AlterConfigsResource as LegacyResource
 from ottla.wire.messages.unregister_broker_request import UnregisterBrokerRequest
 from ottla.wire.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.controller.acting import Acting, uid
-from tests.controller.test_directory_control import assign
+from tests.controller.test_directory_control import assign, topic_id
 from tests.controller.test_elections import alter
 
 
@@ -149,6 +149,112 @@ def test_a_failed_directory_makes_no_leader_eligible(acting: Acting) -> None:
     acting.fence(2)
     acting.fence(3)
     assert acting.partition("orders").leader == NO_LEADER, "4 is alive, but its replica is not"
+
+
+# A replica that lacks what was committed says so, and is lost until it has it again (E16).
+
+
+def lose(acting: Acting, broker: int, name: str = "orders") -> None:
+    assert assign(acting, (LOST_DIRECTORY, topic_id(acting, name), 0), broker=broker) == ["NONE"]
+
+
+def find(acting: Acting, broker: int, name: str = "orders") -> None:
+    assert assign(acting, (uid(50 + broker), topic_id(acting, name), 0), broker=broker) == ["NONE"]
+
+
+def crash_all(acting: Acting) -> None:
+    """Within moments, and all come back without proof of a clean shutdown: 1 led last. None is unfenced yet."""
+    for broker in (3, 2, 1):
+        acting.fence(broker)
+    for broker in (1, 2, 3):
+        acting.register(broker, incarnation=2)
+    assert shape(acting) == (NO_LEADER, (), (), (1,))
+
+
+def test_the_last_leader_is_not_elected_if_it_lacks_records(acting: Acting) -> None:
+    crash_all(acting)
+    lose(acting, 1)
+    for broker in (1, 2, 3):
+        acting.heartbeat(broker)
+    assert shape(acting) == (NO_LEADER, (), (), (1,)), "others may have what it lacks"
+    assert acting.elect(1, {"orders": [0]}) == {("orders", 0): "NONE"}
+    assert shape(acting) == (2, (2,), (), ()), "it is the last that an operator gets"
+    assert acting.propose("orders", [2, 1]).error_code == 0
+    find(acting, 1)
+    acting.fence(2)
+    assert shape(acting) == (1, (1,), (2,), ()), "it has caught up, and may lead"
+
+
+def test_if_all_lack_records_there_is_nobody_to_wait_for(acting: Acting) -> None:
+    """As after a power loss of a whole site: the leader that went last begins again, as in Kafka."""
+    crash_all(acting)
+    for broker in (1, 2):
+        lose(acting, broker)
+        acting.heartbeat(broker)
+    assert acting.partition("orders").leader == NO_LEADER, "3 has not been heard of"
+    lose(acting, 3)
+    assert shape(acting) == (1, (1,), (), ())
+    assert acting.partition("orders").leader_recovery_state == 1
+    acting.heartbeat(3)
+    assert acting.propose("orders", [1, 3]).error_code == 0
+    assert acting.partition("orders").leader == 1, "it leads, lost as it was, until it has said where it is"
+    find(acting, 1)
+    assert shape(acting) == (1, (1, 3), (), ())
+
+
+def test_the_last_leader_may_be_the_last_that_comes_back(acting: Acting) -> None:
+    crash_all(acting)
+    for broker in (3, 2, 1):
+        lose(acting, broker)
+        acting.heartbeat(broker)
+    assert shape(acting) == (1, (1,), (), ())
+
+
+def test_where_records_may_be_lost_a_lost_replica_is_better_than_none(acting: Acting) -> None:
+    assert alter(acting, RESOURCE_TOPIC, "orders", "unclean.leader.election.enable", "true") == 0
+    crash_all(acting)
+    lose(acting, 1)
+    acting.heartbeat(1)
+    assert shape(acting) == (1, (1,), (), ())
+
+
+def test_a_leader_that_finds_damage_gives_up_its_lead_and_its_eligibility(acting: Acting) -> None:
+    acting.propose("orders", [1, 2])
+    lose(acting, 1)
+    assert shape(acting) == (2, (2,), (), ()), "1 left the set, and is not eligible, though the set is too small"
+    acting.fence(2)
+    assert shape(acting) == (NO_LEADER, (), (2,), (2,))
+    acting.heartbeat(1)
+    assert acting.partition("orders").leader == NO_LEADER
+    acting.heartbeat(2)
+    assert shape(acting) == (2, (2,), (), ())
+
+
+def test_who_was_in_sync_again_and_is_found_is_elected_at_once(acting: Acting) -> None:
+    acting.propose("orders", [1])
+    lose(acting, 3)
+    assert shape(acting) == (1, (1,), (2,), ())
+    acting.propose("orders", [1, 3])
+    acting.fence(2)
+    acting.fence(1)
+    assert shape(acting) == (NO_LEADER, (3,), (1,), (1,)), "3 has everything, and its broker is yet to say so"
+    find(acting, 3)
+    assert shape(acting) == (3, (3,), (1,), ())
+    assert acting.partition("orders").leader_recovery_state == 0
+
+
+def test_without_eligible_leaders_the_last_in_sync_waits_or_is_all_there_is() -> None:
+    acting = Acting()
+    acting.unfenced(1, 2)
+    acting.assigned("orders", 1, 2)
+    acting.propose("orders", [1])
+    acting.fence(1)
+    acting.register(1, incarnation=2)
+    lose(acting, 1)
+    acting.heartbeat(1)
+    assert shape(acting) == (NO_LEADER, (1,), (), ())
+    lose(acting, 2)
+    assert shape(acting)[:2] == (1, (1,))
 
 
 def test_another_minimum_clears_what_the_old_one_made_eligible(acting: Acting) -> None:

@@ -751,7 +751,61 @@ async def test_a_log_that_cannot_be_read_as_what_it_is_is_not_served() -> None:
         assert "loaded" not in it.toy.heard
 
 
-@pytest.mark.parametrize("method", ["replay", "take_up", "on_loaded"])
+def spoil(it: Play, batch: int, where: int, mask: int = 1) -> None:
+    """A bit of one batch turns over on the disk, `where` is counted from the batch's beginning, or its end."""
+    log = it.partition.log
+    header = headers(it)[batch]
+    span = log.read(header.base_offset, max_bytes=1, upper_bound=log.log_end_offset)
+    assert span is not None
+    at = span.position + (where if where >= 0 else header.size + where)
+    span.file.write(at, bytes([span.file.read(at, 1)[0] ^ mask]))
+
+
+BITS = {
+    "in a key": (-8, 1),
+    "in its offset, which goes back": (7, 1),
+    "in its offset, which is beyond everything": (0, 0x40),
+    "in its length": (9, 1),
+    "in its length, which makes no sense": (8, 0x80),
+    "in its magic": (16, 4),
+    "in its checksum": (17, 1),
+}
+
+
+@pytest.mark.parametrize("bit", BITS)
+async def test_a_coordinator_whose_log_is_damaged_gives_up_its_lead(bit: str) -> None:
+    async with play() as it:
+        for number in range(3):
+            await it.runtime.write(NAME, setting(f"name {number}", number))
+        replicas = it.it.node.services.replicas
+        told: list[HostedPartition] = []
+        replicas.on_lacking = told.append
+        spoil(it, 1, *BITS[bit])
+        it.lead_two()
+        await until(lambda: it.partition.leader is None)
+        assert (it.partition.damaged_at, told) == (1, [it.partition])
+        assert it.unloaded[-1] == 0
+        assert code(it.runtime.write(NAME, setting(NAME, 2))) is ErrorCode.NOT_COORDINATOR
+        assert it.runtime.count_partitions()[served.ShardState.FAILED] == 0, "it is another's to serve"
+
+
+@pytest.mark.parametrize("replicas", [(1,), (1, 2)])
+async def test_a_damaged_coordinator_that_nobody_can_take_over_is_not_served(
+    replicas: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with play() as it:
+        for number in range(3):
+            await it.runtime.write(NAME, setting(f"name {number}", number))
+        spoil(it, 1, *BITS["in a key"])
+        it.lead(isr=(1,), replicas=replicas)
+        await until(lambda: it.runtime.count_partitions()[served.ShardState.FAILED] == 1)
+        assert it.partition.leader is not None
+        assert code(it.runtime.write(NAME, setting(NAME, 2))) is ErrorCode.NOT_COORDINATOR
+        assert caplog.text.count("the batch at offset 1 is not what was written") == 1
+        assert it.partition.log.log_end_offset == 3, "nothing of it is thrown away"
+
+
+@pytest.mark.parametrize("method", ["replay", "on_loaded"])
 async def test_a_log_that_a_shard_stumbles_over_stops_its_own_partition_alone(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

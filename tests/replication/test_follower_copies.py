@@ -234,18 +234,6 @@ async def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch()
         assert all_batches(log) == all_batches(led.log)
 
 
-async def test_what_a_disk_lost_is_there_again_once_the_leader_is_caught_up_with() -> None:
-    async with stage() as it:
-        it.leader.lead(0)
-        it.leader.produce(0, 6)
-        partition = it.host(0)
-        partition.log.missing_until = 9  # The leader was elected uncleanly, and never had the last three.
-        assert partition.log.lacks_committed
-        it.fetchers.follow(partition, 1, 0)
-        await it.caught_up(partition)
-        assert not partition.log.lacks_committed
-
-
 async def test_the_log_start_follows_and_the_watermark_may_fall() -> None:
     async with stage(replica_fetch_wait_max_ms="10") as it:
         led = it.leader.lead(0)

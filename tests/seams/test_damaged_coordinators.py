@@ -61,10 +61,12 @@ def spoil(disk: FaultyDisk) -> None:
     file.sync()
 
 
-async def look(disk: FaultyDisk) -> None:
+async def look(disk: FaultyDisk, incarnation: int) -> None:
     """The node serves, but not the groups of that partition."""
     clock, network = FlowingClock(), MemoryNetwork()
-    node = Node(NodeConfig({**CONFIG.static, **SETTINGS}), memory_runtime(disk, clock, network))
+    runtime = memory_runtime(disk, clock, network)
+    runtime.random.seed(f"incarnation {incarnation}")
+    node = Node(NodeConfig({**CONFIG.static, **SETTINGS}), runtime)
     await node.start()
     it = Stage(node, Client(), disk, clock, network)
     await network.connect("memory", 9092, it.client)
@@ -95,7 +97,7 @@ def test_what_a_damaged_log_says_is_not_believed(caplog: pytest.LogCaptureFixtur
     spoil(disk)
     # It was closed cleanly, so that no start reads it; it is the same at each of them.
     for started in (1, 2):
-        run(look(disk))
+        run(look(disk, started))
         assert caplog.text.count(f"remove {CLEAN_SHUTDOWN} and {RECOVERY_POINT_CHECKPOINT} from {DATA}") == started
     for name in (CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT):
         disk.remove(f"{DATA}/{name}")
