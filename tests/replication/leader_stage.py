@@ -129,6 +129,13 @@ class Stage:
     # Metadata.
 
     def publish(self, *records: MetadataRecord) -> None:
+        """A partition that `making` made is in the node's directory: one elsewhere would have lost its records."""
+        (own,) = (known.properties for known in self.services.logs.directories.values() if known.for_topics)
+        assert own is not None
+        for record in records:
+            if isinstance(record.message, PartitionRecord):
+                theirs = record.message.directories or []
+                record.message.directories = [own.directory_id if each == making.uid(1001) else each for each in theirs]
         image, delta = making.replayed(*records, onto=self.services.image)
         self._publisher.on_metadata(image, delta, image.last_offset)
 
