@@ -230,13 +230,23 @@ def test_an_address_may_say_who_we_are_and_there_may_be_several(confluent: Confl
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nobody = f"http://127.0.0.1:{gone.getsockname()[1]}"
     settings = RegistrySettings.parse(f" {nobody}/, {url.replace('//', '//key:s%3Acret@')}")
-    assert settings == RegistrySettings(urls=(nobody, url), user_info="key:s:cret")
+    assert settings == RegistrySettings(urls=(nobody, url), own_logins=(None, "key:s:cret"))
     assert "s:cret" not in repr(settings)
     assert RegistryClient(settings, attempts=1).latest("orders/eu-value").id == 7
     assert confluent.asked[0][2]["authorization"] == "Basic " + base64.b64encode(b"key:s:cret").decode()
     assert RegistrySettings.parse(settings.urls[0], {"basic.auth.user.info": "a:b"}).user_info == "a:b"
     with pytest.raises(NoRegistry, match="No schema registry answers at"):
         RegistryClient(RegistrySettings.parse(nobody), attempts=1).by_id(7)
+
+
+def test_a_login_in_an_address_is_for_that_one_alone(confluent: Confluent, url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        mine = f"http://key:secret@127.0.0.1:{gone.getsockname()[1]}"
+    settings = RegistrySettings.parse(f"{mine},{url}")
+    assert RegistryClient(settings, attempts=1).latest("orders/eu-value").id == 7
+    assert "authorization" not in confluent.asked[0][2]
+    configured = RegistrySettings.parse(f"{mine},{url}", {"basic.auth.user.info": "a:b"})
+    assert [login for _, login in configured.places] == ["a:b", "a:b"]
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
-from ottla.client.tokens import safe_opener
+from ottla.client.safe_asking import safe_opener
 from ottla.runtime.blocking import pause
 from ottla.schemas.avro import InvalidSchema
 from ottla.schemas.references import Place, Referred, places_in, texts_of
@@ -57,21 +58,28 @@ class RegistrySettings:
     urls: tuple[str, ...]
     """Without passwords."""
     user_info: str | None = field(default=None, repr=False)
-    """`name:password`."""
+    """`name:password`, for all of them."""
+    own_logins: tuple[str | None, ...] = field(default=(), repr=False)
+    """Of each address that has one in it, which is for nobody else; nothing if none has."""
 
     @classmethod
     def parse(cls, url: str, options: Mapping[str, str] | None = None) -> RegistrySettings:
         """`url` may be several, with commas; `options` have the names that Confluent's clients give them. Who we are is
         `basic.auth.user.info`, or stands in an address: `http://name:password@host:port`."""
-        user_info = (options or {}).get("basic.auth.user.info")
-        urls: list[str] = []
-        for each in filter(None, map(str.strip, url.split(","))):
-            address, login = _parted(each)
-            urls.append(address)
-            user_info = user_info or login
-        if not urls:
+        found = [_parted(each) for each in filter(None, map(str.strip, url.split(",")))]
+        if not found:
             raise ValueError("There is no address of a schema registry: write http://host:port.")
-        return cls(urls=tuple(urls), user_info=user_info)
+        logins = tuple(login for _, login in found)
+        return cls(
+            urls=tuple(address for address, _ in found),
+            user_info=(options or {}).get("basic.auth.user.info") or None,
+            own_logins=logins if any(logins) else (),
+        )
+
+    @property
+    def places(self) -> list[tuple[str, str | None]]:
+        """Each address, and who we are there."""
+        return [(url, self.user_info or own) for url, own in zip_longest(self.urls, self.own_logins)]
 
 
 def _parted(url: str) -> tuple[str, str | None]:
@@ -181,9 +189,9 @@ class RegistryClient:
         reason = ""
         for attempt in range(self._attempts):
             pause_s = PAUSE_S
-            for url in self._settings.urls:
+            for url, login in self._settings.places:
                 try:
-                    return self._ask_once(method, f"{url}/{path}", body)
+                    return self._ask_once(method, f"{url}/{path}", body, login)
                 except urllib.error.HTTPError as error:
                     with error:
                         code, message = _told(error)
@@ -202,14 +210,14 @@ class RegistryClient:
                 pause(pause_s)
         raise NoRegistry(f"No schema registry answers at {', '.join(self._settings.urls)}: {reason}")
 
-    def _ask_once(self, method: str, url: str, body: object) -> Any:
+    def _ask_once(self, method: str, url: str, body: object, login: str | None) -> Any:
         headers = {"Accept": f"{CONTENT_TYPE}, application/json"}
         data = None
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = CONTENT_TYPE
-        if self._settings.user_info is not None:
-            headers["Authorization"] = "Basic " + base64.b64encode(self._settings.user_info.encode()).decode()
+        if login is not None:
+            headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
         request = urllib.request.Request(url, data, headers, method=method)
         with safe_opener().open(request, timeout=self._timeout_s) as answer:
             return json.loads(answer.read(ANSWER_BYTES_MAX))

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlencode, urlsplit
 
+from ottla.client.safe_asking import is_safe, safe_opener
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.blocking import read_file
 from ottla.security.oauth_login import IssuedToken, read_answer, read_token
 
-if TYPE_CHECKING:
-    from http.client import HTTPMessage
-    from typing import IO
-    from urllib.request import OpenerDirector, Request
-
 URL_KEY = "sasl.oauthbearer.token.endpoint.url"
 CLIENT_KEY = "sasl.oauthbearer.client.credentials.client"
 ANSWER_BYTES_MAX = 64 * 1024
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,22 +75,3 @@ def _ask(endpoint: TokenEndpoint) -> bytes:
     if len(document) > ANSWER_BYTES_MAX:
         raise ValueError(f"the answer has more than {ANSWER_BYTES_MAX} bytes")
     return document
-
-
-def is_safe(url: str) -> bool:
-    """Does nobody on the way hear, or change, what is asked there? It is a file, encrypted, or on this machine."""
-    parts = urlsplit(url)
-    return parts.scheme in ("file", "https") or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-
-
-def safe_opener() -> OpenerDirector:
-    """Asks where it is told to, and is sent nowhere else."""
-    from urllib.request import HTTPRedirectHandler, build_opener
-
-    class Stay(HTTPRedirectHandler):
-        def redirect_request(
-            self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-        ) -> None:
-            """None: the redirection is the answer, and an error."""
-
-    return build_opener(Stay)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.client.tokens import is_safe, safe_opener
+from ottla.client.safe_asking import is_safe, safe_opener
 from ottla.config.node import NodeConfig
 from ottla.errors import KafkaError, StartupError
 from ottla.security.oauth import Keys, read_keys
