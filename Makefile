@@ -61,8 +61,8 @@ test: $(READY) lint types layers
 	@$(PYTEST) -m "not oracle and not long and not spark" $(AGAIN) -m "not oracle and not long and not spark"; }
 	@$(BIN)/pytest -q -m "spark and not oracle and not long" $(AGAIN) -m "spark and not oracle and not long"; }
 	@OTTLA_PURE=1 $(PYTEST) -m "not oracle and not slow and not long" $(USES_NATIVE)
-	@$(BIN)/ottla sim --seeds 0-119 --mode safety --jobs $(WORKERS)
-	@$(BIN)/ottla sim --seeds 0-69 --mode liveness --jobs $(WORKERS)
+	@$(BIN)/ottla sim --seeds 0-104 --mode safety --jobs $(WORKERS)
+	@$(BIN)/ottla sim --seeds 0-59 --mode liveness --jobs $(WORKERS)
 
 # Real Spark against real nodes; one session for all of it, which uses all cores by itself.
 spark: $(READY)
