@@ -218,6 +218,41 @@ def test_who_was_behind_when_a_marker_went_may_still_have_its_records(story: Sto
         story.becomes(0, 2, before=[story.batches[0], stamped, story.batches[2]])
 
 
+def test_who_takes_a_tombstone_has_taken_what_it_deletes(story: Story) -> None:
+    """Or the value would be back. Who was behind until the tombstone was gone has never seen it, and keeps the value:
+    that is Kafka's rule, and known of that key alone."""
+    now_ms = story.machine.clock.wall_ms()
+    story.write(b"a", b"1")
+    story.write(b"b", b"1")
+    story.write(b"a", None)
+    story.write(b"c", b"1")
+    stamped = story.stamped(2, b"a", now_ms - 1)
+    with pytest.raises(Violation, match=r"E10: .*took the tombstone at 2, and still holds .* at 0"):
+        story.becomes(0, 1, 3, before=[*story.batches[:2], stamped, story.batches[3]])
+    behind = [story.batches[at] for at in (0, 1, 3)]
+    other = story.cluster.brokers[1]
+    assert story.checker.revived(PLACE) == set()
+    story.checker.check_held(other, PLACE, behind, 4)
+    assert story.checker.revived(PLACE) == {b"a"}
+    with pytest.raises(Violation, match="took the tombstone"):
+        story.checker.check_held(story.machine, PLACE, behind, 4)
+    story.checker.on_end(story.machine, PLACE, 3)
+    with pytest.raises(Violation, match="took the tombstone"):
+        story.checker.check_held(story.machine, PLACE, behind, 4)
+    story.checker.on_end(story.machine, PLACE, 2)
+    story.checker.check_held(story.machine, PLACE, behind, 4)
+
+
+def test_a_value_outlasts_no_tombstone_that_nobody_took(story: Story) -> None:
+    story.write(b"a", b"1")
+    story.write(b"a", None)
+    story.checker.check_held(story.machine, PLACE, story.batches[:1], 2)
+    assert story.checker.revived(PLACE) == set()
+    story.checker.on_cleaned_damaged(PLACE, story.batches, story.batches[:1])
+    story.checker.check_held(story.machine, PLACE, story.batches[:1], 2)
+    assert story.checker.revived(PLACE) == {b"a"}
+
+
 def test_the_last_batch_of_a_producer_stays(story: Story) -> None:
     """E14: or its marker, if that is the last that is known of it."""
     story.write(b"a", b"1", producer_id=7)
@@ -253,12 +288,12 @@ def sent(number: int, *, outcome: Outcome = Outcome.OK, transaction: Txn | None 
     )
 
 
-def found(sends: list[Send], *numbers: int) -> str | None:
+def found(sends: list[Send], *numbers: int, revived: tuple[bytes, ...] = ()) -> str | None:
     """What is wrong if the records of these numbers are there in the end."""
     records = [keyed(b"l0:%d" % number) for number in numbers]
     reads = [Read(at, value or b"", 0, key) for at, (key, value) in enumerate(records)]
     try:
-        check_survivors(History(sends=sends, final_committed={PLACE: reads}))
+        check_survivors(History(sends=sends, final_committed={PLACE: reads}), lambda place: set(revived))
     except Violation as violation:
         return violation.invariant
     return None
@@ -280,6 +315,10 @@ def test_a_key_whose_last_write_is_a_tombstone_may_be_gone() -> None:
     assert found(sends) is None
     assert found(sends, 18) is None
     assert found(sends, 12) == "E10"
+    key = keyed(b"l0:18")[0]
+    assert found(sends, 12, revived=(key,)) is None, "a replica was behind until the tombstone was gone"
+    assert found([sent(12)], revived=(key,)) == "E10"
+    assert found([sent(6), sent(12)], 6, revived=(key,)) == "E10", "and only tombstones go"
 
 
 def test_what_came_to_no_certain_end_may_be_there() -> None:

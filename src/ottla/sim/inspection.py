@@ -103,7 +103,7 @@ class Inspection:
         self.histories.at_end(may_lose=False)
         self.transactions.at_end()
         self.groups.at_end()
-        check_survivors(self._kept)
+        check_survivors(self._kept, self.compaction.revived)
         if self.fleeting is not None:
             self.fleeting.at_end()
 

@@ -4,7 +4,8 @@ Of every compacted partition the records are kept as they were committed, by whi
 replica's segments were replaced, and when it was started again, what is gone must be allowed to be gone: a later value
 of its key is committed, its transaction was aborted, or it is a tombstone whose horizon has passed. What is still there
 is what was written, at its offset, and a marker stays as long as anything of its transaction does, and as long as a
-tombstone would. What was known of producers can be told from what is left.
+tombstone would. Who takes a tombstone has taken what it deletes before. What was known of producers can be told from
+what is left.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class _Partition:
         self.outlived: set[int] = set()
         """Markers that a pass took when their time was over. Who was behind for so long copies what follows without
         them, and may still have their records: so it is in Kafka, as with tombstones."""
+        self.expired: dict[int, set[int]] = {}
+        """Tombstones that a pass took when their time was over → the nodes that had them, and have taken them."""
+        self.revived: set[bytes] = set()
+        """Keys that a replica still has which was behind for so long that it never saw their tombstone."""
         self.end = 0
 
     def write(self, offset: int, record: Original) -> None:
@@ -123,6 +128,13 @@ class CompactionChecker:
         self._check_horizons(machine, log, where, had_horizons, tombstones | markers)
         check_compacted(where, log, before, after)
 
+    def on_cleaned_damaged(self, place: TopicPartition, before: list[Batch], after: list[Batch]) -> None:
+        """The same on a disk that somebody spoiled: nothing is held against it, but others may copy from it."""
+        partition, held = self._partitions.get(place, _Partition()), _records(after)
+        for offset, (record, _) in _records(before).items():
+            if record.value is None and offset not in held:
+                partition.expired.setdefault(offset, set())
+
     def on_recovered(
         self, machine: Machine, place: TopicPartition, log: Log, before: list[Batch], after: list[Batch]
     ) -> None:
@@ -151,9 +163,35 @@ class CompactionChecker:
             marker = partition.marker_of.get(offset, end)
             if marker < end and marker not in bases and marker not in partition.outlived:
                 raise Violation("E13", f"{where} holds {record} at {offset}, and not the marker at {marker}")
+            if offset not in partition.aborted and record.key is not None:
+                latest = partition.latest.get(record.key, offset)
+                if offset < latest < end and latest not in held:
+                    self._on_outlasted(machine, partition, where, offset, latest)
         for key, offset in partition.latest.items():
             if offset < end and offset not in held and partition.originals[offset].value is not None:
                 raise Violation("E10", f"{where} does not have the last value of {key!r}, which is at {offset}")
+
+    def _on_outlasted(self, machine: Machine, partition: _Partition, where: str, offset: int, latest: int) -> None:
+        """A value is there at `offset`, and not what was last written of its key: which then was a tombstone."""
+        record = partition.originals[offset]
+        expired = partition.expired.get(latest)
+        if expired is None or record.key is None:
+            return  # It was lost otherwise, which others look at.
+        if machine.id in expired:
+            raise Violation("E10", f"{where} took the tombstone at {latest}, and still holds {record} at {offset}")
+        partition.revived.add(record.key)
+
+    def on_end(self, machine: Machine, place: TopicPartition, end: int) -> None:
+        """A replica ends here, having been cut or started: what it had after that is copied anew, or without gaps."""
+        partition = self._partitions.get(place)
+        for offset, nodes in (partition.expired if partition is not None else {}).items():
+            if offset >= end:
+                nodes.discard(machine.id)
+
+    def revived(self, place: TopicPartition) -> set[bytes]:
+        """Keys that may be there although they were deleted, as of the last look at each replica."""
+        partition = self._partitions.get(place)
+        return partition.revived if partition is not None else set()
 
     def _check_gone(
         self,
@@ -180,6 +218,7 @@ class CompactionChecker:
                 raise Violation(
                     "E11", f"{where} lost the tombstone {record} at {offset} before its time ({horizon_ms}, {now_ms})"
                 )
+            partition.expired.setdefault(offset, set()).add(machine.id)
 
     def _check_markers(
         self,

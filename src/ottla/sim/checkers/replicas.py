@@ -139,6 +139,7 @@ class ReplicaChecker:
         watch = Watch(place, log, hosted, ledger, mirror, where, compacted=compacted)
         watch.end = watch.mirror.end
         ledger.cleaned_to = max(ledger.cleaned_to, watch.untouched)
+        self._compaction.on_end(machine, place, watch.end)
         remains = self._remains.pop((machine.id, log.directory), None)
         if damaged:
             damage = self._damaged[machine.id]
@@ -168,6 +169,7 @@ class ReplicaChecker:
                 raise Violation("B9", f"{watch.where} was cut at {changed}, below its high watermark")
             watch.noted = watch.committed = 0
             watch.end = end
+            self._compaction.on_end(machine, watch.place, changed)
             self.check_candidates(watch.place, log.topic_id, watch.ledger)
             self._lost_something = True
             if machine.id not in self._damaged:
@@ -177,6 +179,8 @@ class ReplicaChecker:
             watch.ledger.cleaned_to = max(watch.ledger.cleaned_to, watch.untouched)
             if machine.id not in self._damaged:
                 self._compaction.on_cleaned(machine, watch.place, log, mirror.cleaned, mirror.batches)
+            else:
+                self._compaction.on_cleaned_damaged(watch.place, mirror.cleaned, mirror.batches)
         elif mirror.dropped:
             watch.noted = max(0, watch.noted - mirror.dropped)
             watch.committed = max(0, watch.committed - mirror.dropped)
