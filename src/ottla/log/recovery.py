@@ -55,8 +55,9 @@ def load_log(
     the checkpoints. Blocks.
 
     With `has_copies` there are other replicas: a log with a hole in it is then cut there, and what follows is copied
-    from them again. A log without copies keeps all that can still be read. With `must_be_whole` one that was closed
-    cleanly and has lost something since is left as it is, and refused: `StartupError`.
+    from them again. A log without copies keeps what can still be read, but for what follows a gap after a crash. With
+    `must_be_whole` one that was closed cleanly and has lost something since is left as it is, and refused:
+    `StartupError`.
     """
     loader = _Loader(disk, directory, topic_partition, config, producers, cache, random, now_ms)
     return loader.load(
@@ -92,7 +93,7 @@ class _Loader:
         """Below it a segment may end before the next begins, for compaction leaves gaps. Beyond it, one tells that a
         segment is lost."""
         self.cut_bytes = 0
-        """How much, but for what was preallocated and never written."""
+        """How much was cut off, but for what was preallocated and never written."""
 
     def load(
         self,

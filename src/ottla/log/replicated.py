@@ -2,7 +2,8 @@
 
 Two halves, called by `Log.append_replicated`. `check` reads the headers and sums of everything that was fetched before
 a byte of it is written; `write` then puts whole runs of batches into the file with one call each, and keeps what is
-derived from them (indexes, epochs, producer states) in step. No record is looked at.
+derived from them (indexes, epochs, producer states) in step. No record is looked at but
+those that end a transaction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an answer means for one partition's log: the effects of its follower machine, carried out.
 
 Owns nothing but the way: the machine decides, the log is changed, and those who wait for the partition are told. What a
-leader sent is appended as it came, many batches with one write, and no record is looked at. Driven by `pipeline`.
+leader sent is appended as it came, many batches with one write (`log/replicated`). Driven by `pipeline`.
 """
 
 from __future__ import annotations
