@@ -11,8 +11,8 @@ that were gathered behind it, since what they hold was decided on what it held. 
 
 Whoever is told that a batch is committed may ask for more, and even have it appended, before the next is told.
 
-States: loading → active → closed; loading or active → failed → closed. Driven by `runtime.py`, by the partition's high watermark
-and by timers, on one event loop.
+States: loading → active → closed; loading or active → failed → closed. Driven by `runtime.py`, by the partition's high
+watermark and by timers, on one event loop.
 """
 
 from __future__ import annotations
