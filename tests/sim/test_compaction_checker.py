@@ -248,7 +248,9 @@ def test_a_value_outlasts_no_tombstone_that_nobody_took(story: Story) -> None:
     story.write(b"a", None)
     story.checker.check_held(story.machine, PLACE, story.batches[:1], 2)
     assert story.checker.revived(PLACE) == set()
-    story.checker.on_cleaned_damaged(PLACE, story.batches, story.batches[:1])
+    unreadable = story._record(2, b"b", b"1")
+    unreadable.file.content[-4] ^= 0xFF
+    story.checker.on_cleaned_damaged(PLACE, [*story.batches, unreadable], story.batches[:1])
     story.checker.check_held(story.machine, PLACE, story.batches[:1], 2)
     assert story.checker.revived(PLACE) == {b"a"}
 

@@ -2,8 +2,8 @@
 
 Start: lock the directories, take the addresses, read the metadata log, open the door to the other controllers, find the
 quorum while the logs load, register, act on the metadata, open the doors to clients. Stop: leave the cluster, close the
-doors, then the same backwards. A node is a broker, a controller or both; the very same node runs on the real runtime and
-on a simulated one.
+doors, then the same backwards. A node is a broker, a controller or both; the very same node runs on the real runtime
+and on a simulated one.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class PartitionLeader:
     lives for one leader epoch, so that nothing of an earlier one can let a follower into the in-sync set.
 
     The high watermark rises to the least log end among the *maximal* in-sync set, which is the committed one and
-    whoever is about to join it, and of those who are caught up and may join; it never falls while the epoch lasts. It is
-    frozen while fewer than the effective minimum are in sync (KIP-966).
+    whoever is about to join it, and of those who are caught up and may join; it never falls while the epoch lasts. It
+    is frozen while fewer than the effective minimum are in sync (KIP-966).
 
     The in-sync set moves between two states:
 

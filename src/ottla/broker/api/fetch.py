@@ -1,9 +1,9 @@
 """Fetch (key 1): bytes to consumers and followers, straight from the log's files.
 
 Tuned by hand where it pays: the response is a list of packed bytes and spans of files (`wire/fetch_codec`), so that no
-record is looked at, and only small spans are read into Python. A fetch that finds too little waits for its partitions to
-move; one that finds its bytes outside the page cache has them brought in by a thread first, so that a cold reader does
-not stall the loop.
+record is looked at, and only small spans are read into Python. A fetch that finds too little waits for its partitions
+to move; one that finds its bytes outside the page cache has them brought in by a thread first, so that a cold reader
+does not stall the loop.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ottla.log.log import Log
 from ottla.model import TopicPartition
-from ottla.records import iterate, read_end_txn_marker, read_header
+from ottla.records import crc_is_valid, iterate, read_end_txn_marker, read_header
 from ottla.sim.checkers.mirror import Batch
 from ottla.sim.checkers.producer_tables import check_compacted
 from ottla.sim.checkers.violation import Violation
@@ -130,8 +130,8 @@ class CompactionChecker:
 
     def on_cleaned_damaged(self, place: TopicPartition, before: list[Batch], after: list[Batch]) -> None:
         """The same on a disk that somebody spoiled: nothing is held against it, but others may copy from it."""
-        partition, held = self._partitions.get(place, _Partition()), _records(after)
-        for offset, (record, _) in _records(before).items():
+        partition, held = self._partitions.get(place, _Partition()), _records(filter(_is_whole, after))
+        for offset, (record, _) in _records(filter(_is_whole, before)).items():
             if record.value is None and offset not in held:
                 partition.expired.setdefault(offset, set())
 
@@ -253,6 +253,10 @@ class CompactionChecker:
         for offset, horizon_ms in held.items():
             if horizon_ms is not None and had.get(offset, horizon_ms) is None and horizon_ms < least_ms:
                 raise Violation("E11", f"{where} lets the tombstone or marker at {offset} go at {horizon_ms}")
+
+
+def _is_whole(batch: Batch) -> bool:
+    return crc_is_valid(batch.file.content, batch.position, batch.size)
 
 
 def _records(batches: Iterable[Batch]) -> dict[int, _Held]:

@@ -2,8 +2,8 @@
 
 A fault begins, lasts and ends; `Faults` keeps the undoing of what lasts. Rules bound the damage so that what is
 promised can be demanded (`may_lose_data`, `may_crash`). Faults that lose or spoil data (power, disks) strike a node
-only while every other replica of what it holds is in sync and has all of it, unless every acknowledged record is synced.
-And a node that went down is started again after a while.
+only while every other replica of what it holds is in sync and has all of it, unless every acknowledged record is
+synced. And a node that went down is started again after a while.
 """
 
 from __future__ import annotations
