@@ -45,10 +45,12 @@ class Scene:
             append(self.log, batch(), epoch=1)
         self.log.update_high_watermark(8)
         self.replicas = ReplicaManager(NODE, runtime, Registry())
-        self.replicas.can_tell_lost = self.replicas.has_elr = True
+        self.replicas.lacking.can_tell_lost = self.replicas.lacking.has_elr = True
         self.fetchers = self.replicas.fetchers = Watched()
         self.told: list[bool] = []
-        self.replicas.on_lacking = lambda partition: self.told.append(self.replicas.is_to_be_told(partition))
+        self.replicas.lacking.on_lacking = lambda partition: self.told.append(
+            self.replicas.lacking.is_to_be_told(partition)
+        )
         self.partition = HostedPartition(TP.topic, TOPIC_ID, 0, self.log, ValidationRules(), first)
         self.replicas.host(self.partition)
 
@@ -57,7 +59,7 @@ class Scene:
         return self.partition.leader is not None
 
     def wants_to_be_lost(self) -> bool:
-        return self.replicas.is_to_be_told(self.partition)
+        return self.replicas.lacking.is_to_be_told(self.partition)
 
 
 # Lacking, as a start finds it.
@@ -102,7 +104,7 @@ async def test_a_replica_without_peers_leads_what_it_has(caplog: pytest.LogCaptu
 
 async def test_metadata_that_cannot_say_so_changes_nothing() -> None:
     scene = Scene(image(NO_LEADER))
-    scene.replicas.can_tell_lost = False
+    scene.replicas.lacking.can_tell_lost = False
     scene.log.missing_until = 12
     scene.replicas.lead(scene.partition, image(NODE, NODE))
     assert scene.leads
@@ -122,7 +124,7 @@ async def test_what_to_do_is_said_once(caplog: pytest.LogCaptureFixture) -> None
 async def test_a_damaged_leader_gives_up_and_copies_what_follows_the_damage() -> None:
     scene = Scene(image(NODE, NODE, OTHER))
     scene.replicas.lead(scene.partition, image(NODE, NODE, OTHER))
-    assert scene.replicas.on_damage(scene.partition, 4)
+    assert scene.replicas.lacking.on_damage(scene.partition, 4)
     assert (scene.leads, scene.told) == (False, [True])
     # The metadata has other news of the same leadership first; and an election that nobody would have held.
     scene.replicas.lead(scene.partition, image(NODE, NODE, OTHER, THIRD))
@@ -141,7 +143,7 @@ async def test_a_damaged_leader_gives_up_and_copies_what_follows_the_damage() ->
 async def test_while_nobody_else_is_in_sync_a_damaged_leader_leads_on() -> None:
     scene = Scene(image(NODE, NODE))
     scene.replicas.lead(scene.partition, image(NODE, NODE))
-    assert not scene.replicas.on_damage(scene.partition, 4)
+    assert not scene.replicas.lacking.on_damage(scene.partition, 4)
     scene.replicas.lead(scene.partition, image(NODE, NODE, epoch=6))
     assert (scene.leads, scene.told, scene.wants_to_be_lost()) == (True, [], False)
     assert scene.log.log_end_offset == 10
@@ -153,7 +155,7 @@ async def test_while_nobody_else_is_in_sync_a_damaged_leader_leads_on() -> None:
 async def test_a_damaged_log_is_cut_where_its_replica_is_elected_all_the_same() -> None:
     scene = Scene(image(NODE, NODE, OTHER))
     scene.replicas.lead(scene.partition, image(NODE, NODE, OTHER))
-    assert scene.replicas.on_damage(scene.partition, 4)
+    assert scene.replicas.lacking.on_damage(scene.partition, 4)
     scene.replicas.follow(scene.partition, image(NO_LEADER, OTHER, epoch=6, lost=True))
     assert scene.log.log_end_offset == 10, "nobody has more than this yet"
     scene.replicas.lead(scene.partition, image(NODE, NODE, epoch=7, lost=True))
