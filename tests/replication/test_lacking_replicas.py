@@ -52,7 +52,7 @@ class Consumer:
 class Scene:
     """Node 1 has ten records of a partition."""
 
-    def __init__(self, first: PartitionImage) -> None:
+    def __init__(self, first: PartitionImage, *, features_known: bool = True) -> None:
         disk = self.disk = FaultyDisk()
         disk.make_dirs(OLD)
         runtime = Runtime(
@@ -64,7 +64,8 @@ class Scene:
             append(self.log, batch(), epoch=1)
         self.log.update_high_watermark(8)
         self.replicas = ReplicaManager(NODE, runtime, Registry())
-        self.replicas.lacking.can_tell_lost = self.replicas.lacking.has_elr = True
+        if features_known:
+            self.replicas.lacking.can_tell_lost = self.replicas.lacking.has_elr = True
         self.fetchers = self.replicas.fetchers = Watched()
         self.told: list[bool] = []
         self.replicas.lacking.on_lacking = lambda partition: self.told.append(
@@ -138,6 +139,14 @@ async def test_metadata_that_cannot_say_so_changes_nothing() -> None:
     scene.log.missing_until = 12
     scene.replicas.lead(scene.partition, image(NODE, NODE))
     assert scene.leads
+
+
+async def test_no_feature_of_the_cluster_is_taken_for_granted() -> None:
+    scene = Scene(image(NO_LEADER, lost=True), features_known=False)
+    scene.replicas.follow(scene.partition, image(NO_LEADER, NODE, lost=True))
+    assert scene.log.lacks_committed, "without eligible leaders, the last of an in-sync set is in it whatever it lost"
+    scene.replicas.lead(scene.partition, image(NODE, NODE))
+    assert scene.leads, "nobody could be told"
 
 
 async def test_what_to_do_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
