@@ -779,7 +779,7 @@ async def test_a_coordinator_whose_log_is_damaged_gives_up_its_lead(bit: str) ->
             await it.runtime.write(NAME, setting(f"name {number}", number))
         replicas = it.it.node.services.replicas
         told: list[HostedPartition] = []
-        replicas.on_lacking = told.append
+        replicas.lacking.on_lacking = told.append
         spoil(it, 1, *BITS[bit])
         it.lead_two()
         await until(lambda: it.partition.leader is None)

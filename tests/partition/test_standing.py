@@ -50,6 +50,7 @@ def test_a_damaged_leader_leads_on_while_nobody_else_could() -> None:
     assert not replace(leads, others_in_isr=True).may_lead_damaged
     assert replace(leads, others_in_isr=True, alone=True).may_lead_damaged
     assert replace(leads, others_in_isr=True, can_be_told=False).may_lead_damaged
+    assert replace(leads, others_in_isr=True, known_to_lack=True).may_lead_damaged, "it was decided so"
 
 
 def test_who_is_in_sync_with_a_leader_lacks_nothing_any_more() -> None:

@@ -118,6 +118,12 @@ def image(leader: int, epoch: int = 5) -> PartitionImage:
     )
 
 
+async def test_what_the_old_log_lacked_the_new_one_lacks() -> None:
+    scene = Scene()
+    scene.old.missing_until = 7
+    assert scene.move().missing_until == 7
+
+
 async def test_a_follower_goes_on_copying_into_the_new_log() -> None:
     scene = Scene()
     scene.replicas.follow(scene.partition, image(OTHER))

@@ -109,8 +109,8 @@ class MetadataPublisher:
         services = self._services
         services.image = image
         features = image.features
-        services.replicas.can_tell_lost = has_directory_assignment(features.metadata_version)
-        services.replicas.has_elr = features.elr
+        services.replicas.lacking.can_tell_lost = has_directory_assignment(features.metadata_version)
+        services.replicas.lacking.has_elr = features.elr
         if services.authorizer is not None and (delta.acls_changed or not self._knows_acls):
             self._knows_acls = True
             services.authorizer = authorizer_of(services.config, image)

@@ -4,32 +4,30 @@ It drives the pure `PartitionLeader` with facts from the log (an append, a flush
 the controller and from the clock, and carries out the effects: a higher watermark frees producers at once and consumers
 at the end of the turn, another in-sync set is proposed to the controller. Metadata tells it which partitions to host.
 
-`fail` is the one door for a disk that failed: whoever meets a `DiskError` of a partition comes here with it. And
-`on_damage` is that for a disk that lied: whoever reads a batch that is not what was written.
+`fail` is the one door for a disk that failed: whoever meets a `DiskError` of a partition comes here with it. That for a
+disk that lied, and what a replica may do that lacks committed records, is in `replication/lacking`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
 from ottla.broker.hosted import Fetchers, HostedPartition, HostedTopic, LeadershipListener, ReplicaReader
 from ottla.broker.monitoring.request_metrics import TopicMeters
+from ottla.broker.replication.lacking import LackingReplicas
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import UNKNOWN_END, AppendInfo, AppendOrigin, Flush, Log, VerificationGuard
+from ottla.log import AppendInfo, AppendOrigin, Flush, Log, VerificationGuard
 from ottla.metadata.images import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metrics.registry import Registry
 from ottla.model import TopicPartition, Uuid
-from ottla.partition import Effect, Heard, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr, Standing
+from ottla.partition import Effect, Heard, HighWatermarkAdvanced, LiveBroker, PartitionLeader, ProposeIsr
 from ottla.partition.follower import PartitionFollower
 from ottla.records import TimestampType, read_header
 from ottla.records.validate import DecompressionBudget, stamp, validate_as_it_is, validate_closely
 from ottla.runtime import DiskError, Offload, Runtime
-
-_log = logging.getLogger(__name__)
 
 
 class NoFetchers:
@@ -80,12 +78,9 @@ class ReplicaManager:
         self._tasks: set[asyncio.Future[None]] = set()
         self.on_offline: Callable[[HostedPartition, BaseException], None]
         """The disk under a partition failed; the others on it are the listener's to fail."""
-        self.on_lacking: Callable[[HostedPartition], None] = lambda partition: None
-        """A replica lacks committed records: the controller is to be told, if `is_to_be_told`."""
-        self.can_tell_lost = False
-        """Is the metadata new enough to name a replica as lost (KIP-858)?"""
-        self.has_elr = False
-        """Has the cluster eligible leader replicas (KIP-966)?"""
+        self.lacking = LackingReplicas(
+            node_id, resign=self.resign, unfollow=self._unfollow, wake_all=self._wake_all, fail=self.fail
+        )
 
     # Finding partitions.
 
@@ -104,9 +99,7 @@ class ReplicaManager:
             self.by_name[partition.topic] = self.by_id[partition.topic_id] = topic
         partition.meters = topic.meters
         topic.partitions[partition.index] = partition
-        if partition.image.is_lost(self.node_id):
-            # Said by a former self, who knew more: what it had cut off is not to be seen in the log any more.
-            partition.log.missing_until = UNKNOWN_END
+        self.lacking.on_hosted(partition)
 
     def forget(self, topic_name: str, index: int) -> HostedPartition | None:
         topic = self.by_name.get(topic_name)
@@ -378,7 +371,7 @@ class ReplicaManager:
         partition.image = image
         self._unfollow(partition)
         try:
-            if (log.lacks_committed or partition.damaged_at is not None) and not self._lead_all_the_same(partition):
+            if not self.lacking.may_lead(partition):
                 return
             # Before any append: back-to-back elections would break truncation without the entry (KIP-279).
             log.begin_epoch(image.leader_epoch)
@@ -416,8 +409,7 @@ class ReplicaManager:
         leader = partition.leader
         assert leader is not None
         partition.image = image
-        if partition.damaged_at is not None and not self._standing(image).may_lead_damaged:
-            self._give_up(partition)
+        if self.lacking.gives_up(partition):
             return
         isr, now_ms = frozenset(image.isr), self.monotonic_ms()
         effects = leader.on_partition(image.partition_epoch, image.replicas, isr, partition.min_isr, now_ms)
@@ -431,116 +423,14 @@ class ReplicaManager:
         before, partition.image = partition.image, image
         if partition.leader is not None:
             self.resign(partition)
-        if partition.log.lacks_committed or partition.damaged_at is not None:
-            self._mend(partition, before)
-            if partition.offline:
-                return
+        if not self.lacking.mend(partition, before):
+            return
         if image.leader == NO_LEADER:
             self._unfollow(partition)
         elif partition.following != (image.leader, image.leader_epoch):
             partition.following = (image.leader, image.leader_epoch)
             self.fetchers.follow(partition, image.leader, image.leader_epoch)
         self._wake_all(partition)
-
-    # Lacking committed records.
-
-    def on_damage(self, partition: HostedPartition, offset: int) -> bool:
-        """We lead, and the batch at `offset` is not what was written. True if another is to lead instead, and what
-        follows is to be copied from it; otherwise there is nobody else who could."""
-        assert partition.leader is not None
-        known = partition.damaged_at
-        partition.damaged_at = offset if known is None else min(known, offset)
-        if self._standing(partition.image).may_lead_damaged:
-            return False
-        self._give_up(partition)
-        return True
-
-    def is_to_be_told(self, partition: HostedPartition) -> bool:
-        """Is the controller to hold our replica for lost?"""
-        return (
-            partition.leader is None
-            and (partition.log.lacks_committed or partition.damaged_at is not None)
-            and self._standing(partition.image).is_to_be_told
-        )
-
-    def _standing(self, image: PartitionImage) -> Standing:
-        own = self.node_id
-        return Standing(
-            alone=len(image.replicas) == 1,
-            led_by_another=image.leader not in (NO_LEADER, own),
-            in_isr=own in image.isr,
-            in_elr=own in image.elr,
-            others_in_isr=any(replica != own for replica in image.isr),
-            known_to_lack=image.is_lost(own),
-            can_be_told=self.can_tell_lost,
-            isr_may_be_empty=self.has_elr,
-        )
-
-    def _give_up(self, partition: HostedPartition) -> None:
-        """The lead, before the controller has heard of it: it gives it to another when it has."""
-        _log.error(
-            "%s is damaged at offset %d: another replica is to lead it, and what follows to be copied from that",
-            partition.topic_partition,
-            partition.damaged_at,
-        )
-        self.resign(partition)
-        self.on_lacking(partition)
-
-    def _lead_all_the_same(self, partition: HostedPartition) -> bool:
-        """Elected, though we know that we lack something: False if whoever did it cannot know that yet."""
-        standing, log = self._standing(partition.image), partition.log
-        if not (standing.may_lead_lacking if log.lacks_committed else standing.may_lead_damaged):
-            if partition.leader is not None:
-                self.resign(partition)
-            self._wake_all(partition)
-            self.on_lacking(partition)
-            return False
-        if partition.damaged_at is not None and standing.known_to_lack:
-            self._cut_at_damage(partition)
-        if log.lacks_committed:
-            _log.error(
-                "%s is led from offset %d on without committed records that were behind it: %s, so they are lost",
-                partition.topic_partition,
-                log.log_end_offset,
-                "no other replica has them" if standing.alone else "its leader was elected uncleanly",
-            )
-            log.missing_until = 0
-        return True
-
-    def _mend(self, partition: HostedPartition, before: PartitionImage) -> None:
-        """We follow, or nobody leads, and lack something: the log is cut where it is damaged, or has it all again."""
-        image, log = partition.image, partition.log
-        standing = self._standing(image)
-        if partition.damaged_at is None and standing.is_in_sync_again:
-            log.missing_until = 0
-        elif partition.damaged_at is not None and standing.known_to_lack and standing.led_by_another:
-            self._unfollow(partition)
-            try:
-                self._cut_at_damage(partition)
-            except DiskError as error:
-                self.fail(partition, error)
-        elif (
-            standing.known_to_lack
-            and image.leader == NO_LEADER
-            and not (before.is_lost(self.node_id) and before.leader == NO_LEADER)
-        ):
-            _log.error(
-                "%s has no leader, and is not led here, for committed records are missing from offset %d on: start the "
-                "brokers of its other replicas; as the last resort, run `ottla cluster elect %s:%d --unclean`: what "
-                "the replica lacks that is elected is then lost",
-                partition.topic_partition,
-                log.log_end_offset if partition.damaged_at is None else partition.damaged_at,
-                partition.topic,
-                partition.index,
-            )
-
-    def _cut_at_damage(self, partition: HostedPartition) -> None:
-        log, offset = partition.log, partition.damaged_at
-        assert offset is not None
-        had = log.log_end_offset
-        log.truncate_to(offset)
-        log.missing_until = max(log.missing_until, had)
-        partition.damaged_at = None
 
     def resign(self, partition: HostedPartition) -> None:
         """We no longer lead: what was appended may or may not survive, and those who wait are told so."""

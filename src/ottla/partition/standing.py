@@ -12,7 +12,8 @@ replica whose directory is lost, and it remembers while we do not.
     lacking ── in sync again ──▶ whole, and the controller is told where it is
     lacking, known ── elected all the same: whoever did that, and knew, would rather go on without ──▶ leads, whole
 
-A replica that is the only one has nobody to copy from, and leads what it has. Pure; `broker/replica_manager` asks.
+A replica that is the only one has nobody to copy from, and leads what it has. Pure; `broker/replication/lacking`
+asks.
 """
 
 from __future__ import annotations

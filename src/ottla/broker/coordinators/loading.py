@@ -121,7 +121,7 @@ async def load(runtime: CoordinatorRuntime[S], served: ServedShard[S]) -> None:
         runtime.services.replicas.fail(partition, error)
         return
     except Damaged as damage:
-        if not served.closed and not runtime.services.replicas.on_damage(partition, damage.offset):
+        if not served.closed and not runtime.services.replicas.lacking.on_damage(partition, damage.offset):
             served.fail(Malformed(_advice(partition.log, damage.offset)))
         return
     except Exception as error:

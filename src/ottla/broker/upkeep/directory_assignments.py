@@ -44,7 +44,7 @@ class DirectoryAssignments:
         self.promised: Callable[[TopicPartition], Uuid | None] = lambda partition: None
         """The directory that a replica is about to move to: the controller hears of it first."""
         self._waiting: asyncio.Future[None] | None = None
-        services.replicas.on_lacking = self.on_promise
+        services.replicas.lacking.on_lacking = self.on_promise
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         if not has_directory_assignment(image.features.metadata_version):
@@ -84,7 +84,7 @@ class DirectoryAssignments:
 
     def _directory_of(self, hosted: HostedPartition) -> Uuid | None:
         """Where the log really is, or is about to be."""
-        if self._services.replicas.is_to_be_told(hosted):
+        if self._services.replicas.lacking.is_to_be_told(hosted):
             return LOST_DIRECTORY
         promised = self.promised(hosted.topic_partition)
         if promised is not None:
