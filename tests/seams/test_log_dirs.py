@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from ottla.broker.control.format import FormatOptions, format_node
 from ottla.broker.node import Node
+from ottla.broker.publisher import AT_ONCE_MAX
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode
 from ottla.metadata.images import LEADER_RECOVERING
@@ -315,6 +316,15 @@ async def test_the_metadata_learns_which_partition_is_on_which_disk() -> None:
         await until(lambda: assigned(it, "t") == really)
     async with station.running() as it:
         assert assigned(it, "t") == really
+
+
+async def test_the_metadata_learns_of_logs_that_were_made_after_it_came() -> None:
+    """A topic of very many partitions has its logs made bit by bit: each is told of when it has a place."""
+    async with Station().running() as it:
+        await it.create("large", AT_ONCE_MAX + 6)
+        await until(lambda: len(it.places()) == AT_ONCE_MAX + 6)
+        really = {partition.partition: place for partition, place in it.places().items()}
+        await until(lambda: assigned(it, "large") == really)
 
 
 async def test_only_the_partitions_on_a_failed_disk_lose_their_leader() -> None:

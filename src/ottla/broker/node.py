@@ -261,7 +261,8 @@ class Node:
         services.transactions.carry_out = markers.carry_out
         services.transactions.on_unloaded = markers.on_unloaded
         self._verification = services.verification = TransactionVerification(services, peers, services.add_to_txn)
-        control.add_publisher(MetadataPublisher(services).on_metadata)
+        publisher = MetadataPublisher(services)
+        control.add_publisher(publisher.on_metadata)
         control.add_publisher(services.client_quotas.on_metadata)
         if services.doors is not None:
             control.add_publisher(services.doors.credentials.on_metadata)
@@ -269,7 +270,8 @@ class Node:
         control.add_publisher(services.transactions.on_metadata)
         control.add_publisher(markers.on_metadata)
         assignments = DirectoryAssignments(services)
-        services.moves = DirectoryMoves(services, assignments.on_promise)
+        publisher.on_made = assignments.look_again
+        services.moves = DirectoryMoves(services, assignments.look_again)
         assignments.promised = services.moves.promised
         control.add_publisher(assignments.on_metadata)
         control.add_publisher(services.moves.on_metadata)

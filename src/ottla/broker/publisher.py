@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ottla.broker.access.authorisation import authorizer_of
 from ottla.broker.hosted import HostedPartition
@@ -98,6 +98,8 @@ class MetadataPublisher:
         self._postponed: dict[TopicPartition, PartitionChange] = {}
         """The newest change of each partition whose log is yet to be made."""
         self._making = False
+        self.on_made: Callable[[HostedPartition], None] = lambda partition: None
+        """A postponed log is there: whoever was told of the metadata in the meantime has not seen it."""
         self._knows_acls = False
         self._known: tuple[NodeConfig, Mapping[str, str], Settings] | None = None
 
@@ -160,6 +162,9 @@ class MetadataPublisher:
             while self._postponed and clock.monotonic() < until_s:
                 where = next(iter(self._postponed))
                 self._give_role(services.image, self._postponed.pop(where))
+                hosted = services.replicas.partition(*where)
+                if hosted is not None:
+                    self.on_made(hosted)
             yielded_s = clock.monotonic()
             await asyncio.sleep(0)
             if clock.monotonic() - yielded_s > BUSY_S:
