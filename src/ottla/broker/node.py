@@ -309,7 +309,13 @@ class Node:
                 control.lifecycle.report_offline(found.properties.directory_id)
         # Asked only now: logs that had to be cut are no proof of a clean shutdown, whatever the marker said.
         epoch = logs.previous_broker_epoch
-        await control.join(self._endpoints(), self._know_logs, epoch, assignments.losses_told)
+
+        async def losses_told() -> None:
+            # A log that is yet to be made may be one that was lost.
+            await publisher.all_made()
+            await assignments.losses_told()
+
+        await control.join(self._endpoints(), self._know_logs, epoch, losses_told)
 
     def _first_records(self, control: ControlPlane) -> list[MetadataRecord]:
         try:
