@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -39,12 +40,16 @@ class Loop:
 
 
 async def made(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    it = MetadataPublisher(cast("Services", SimpleNamespace(clock=loop, image=None)))
-    it._postponed = dict.fromkeys((TopicPartition("t", index) for index in range(COUNT)), cast("Any", None))
+    replicas = SimpleNamespace(partition=lambda topic, index: index)
+    it = MetadataPublisher(cast("Services", SimpleNamespace(clock=loop, image=None, replicas=replicas)))
+    it._postponed = OrderedDict.fromkeys((TopicPartition("t", index) for index in range(COUNT)), cast("Any", None))
+    told: list[object] = []
+    it.on_made = told.append
     monkeypatch.setattr(it, "_give_role", loop.make)
     monkeypatch.setattr(publisher, "asyncio", SimpleNamespace(sleep=loop.sleep))
     await it._make_postponed()
     assert len(loop.made_at) == COUNT
+    assert told == list(range(COUNT))
 
 
 async def test_an_idle_loop_makes_them_one_slice_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,6 +184,29 @@ def test_controlled_shutdown_moves_leaders_then_waits_for_others_to_see_it() -> 
     assert [b.broker_id for b in acting.image.alive_brokers()] == [2]
 
 
+def test_controlled_shutdown_does_not_wait_for_a_fenced_broker_to_see_it() -> None:
+    """It serves nobody, and may take long to read what it has missed: clients are not sent anywhere by it."""
+    acting = Acting()
+    acting.unfenced(1, 2)
+    acting.create("pair", assignment={0: [1, 2]}, partitions=-1, factor=-1)
+    acting.register(3)
+    assert acting.heartbeat(3, offset=0).is_fenced, "it has not read as far as its own registration"
+    acting.heartbeat(1, shut_down=True)
+    acting.heartbeat(2)
+    assert acting.heartbeat(1, shut_down=True).should_shut_down
+
+
+def test_two_brokers_that_shut_down_do_not_wait_for_each_other() -> None:
+    acting = Acting()
+    acting.unfenced(1, 2, 3)
+    acting.create("trio", assignment={0: [1, 2, 3], 1: [2, 1, 3]}, partitions=-1, factor=-1)
+    acting.heartbeat(1, shut_down=True, offset=0)
+    acting.heartbeat(2, shut_down=True, offset=0)
+    acting.heartbeat(3)
+    assert acting.heartbeat(1, shut_down=True, offset=0).should_shut_down
+    assert acting.heartbeat(2, shut_down=True, offset=0).should_shut_down
+
+
 def test_a_sole_broker_shuts_down_in_two_steps_and_its_partitions_wait() -> None:
     acting = Acting()
     acting.unfenced(1)

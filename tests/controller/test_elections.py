@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.metadata.images import NO_LEADER, RESOURCE_BROKER, RESOURCE_TOPIC
+from ottla.wire.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
@@ -62,6 +63,18 @@ def test_unknown_topics_partitions_and_kinds_of_election(acting: Acting) -> None
     }
     with pytest.raises(Exception, match="no election of type 2"):
         acting.elect(2, {"orders": [0]})
+
+
+def test_a_topic_that_is_named_is_answered_for_though_none_of_its_partitions_are(acting: Acting) -> None:
+    """As Apache Kafka does: who names topics finds each of them in the answer."""
+    acting.assigned("orders", 1, 2)
+    named = [TopicPartitions(topic="orders", partitions=[]), TopicPartitions(topic="nope", partitions=[])]
+    request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=named)
+    answer = acting.ask(lambda c, now: c.elect_leaders(request, now))
+    assert [(topic.topic, topic.partition_result) for topic in answer.replica_election_results] == [
+        ("orders", []),
+        ("nope", []),
+    ]
 
 
 def test_of_all_partitions_only_those_with_news_are_named(acting: Acting) -> None:

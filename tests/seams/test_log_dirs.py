@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from ottla.broker.control.format import FormatOptions, format_node
+from ottla.broker.control.lifecycle import BrokerLifecycle
 from ottla.broker.node import Node
+from ottla.broker.publisher import AT_ONCE_MAX
 from ottla.config.node import NodeConfig
 from ottla.errors import ErrorCode
 from ottla.metadata.images import LEADER_RECOVERING
@@ -315,6 +319,39 @@ async def test_the_metadata_learns_which_partition_is_on_which_disk() -> None:
         await until(lambda: assigned(it, "t") == really)
     async with station.running() as it:
         assert assigned(it, "t") == really
+
+
+async def test_the_metadata_learns_of_logs_that_were_made_after_it_came() -> None:
+    """A topic of very many partitions has its logs made bit by bit: each is told of when it has a place."""
+    async with Station().running() as it:
+        await it.create("large", AT_ONCE_MAX + 6)
+        await until(lambda: len(it.places()) == AT_ONCE_MAX + 6)
+        really = {partition.partition: place for partition, place in it.places().items()}
+        await until(lambda: assigned(it, "large") == really)
+
+
+async def test_a_node_is_not_unfenced_before_its_logs_are_made() -> None:
+    """What it makes anew may be what it has lost, which the controller is to know before it elects anybody."""
+    station = Station(**{"metadata.log.dir": "/a"})
+    count = 2 * (AT_ONCE_MAX + 6)
+    async with station.running() as it:
+        await it.create("large", count)
+        await until(lambda: len(it.places()) == count)
+    for name in [name for name in station.disk.list("/b") if name.startswith("large-")]:
+        station.disk.remove_tree(f"/b/{name}")
+    node = Node(station.config, memory_runtime(station.disk, station.clock, MemoryNetwork(), seed=7))
+    made: list[int] = []
+    unfence = BrokerLifecycle.unfence
+
+    async def unfence_watched(lifecycle: BrokerLifecycle) -> None:
+        made.append(len(node.services.replicas.by_name["large"].partitions))
+        await unfence(lifecycle)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(BrokerLifecycle, "unfence", unfence_watched)
+        await node.start()
+    assert made == [count]
+    await node.stop()
 
 
 async def test_only_the_partitions_on_a_failed_disk_lose_their_leader() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -109,6 +110,8 @@ def nothing_real(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> NoReturn:
         raise AssertionError(f"the machine was touched: {arguments}")
 
+    # A module that is imported for the first time is the interpreter's business; but it would be compiled, and written.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(socket.socket, "bind", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(threading.Thread, "start", refuse)

@@ -262,7 +262,8 @@ class Node:
         services.transactions.carry_out = markers.carry_out
         services.transactions.on_unloaded = markers.on_unloaded
         self._verification = services.verification = TransactionVerification(services, peers, services.add_to_txn)
-        control.add_publisher(MetadataPublisher(services).on_metadata)
+        publisher = MetadataPublisher(services)
+        control.add_publisher(publisher.on_metadata)
         control.add_publisher(services.client_quotas.on_metadata)
         if services.doors is not None:
             control.add_publisher(services.doors.credentials.on_metadata)
@@ -270,7 +271,8 @@ class Node:
         control.add_publisher(services.transactions.on_metadata)
         control.add_publisher(markers.on_metadata)
         assignments = DirectoryAssignments(services)
-        services.moves = DirectoryMoves(services, assignments.on_promise)
+        publisher.on_made = assignments.look_again
+        services.moves = DirectoryMoves(services, assignments.look_again)
         assignments.promised = services.moves.promised
         control.add_publisher(assignments.on_metadata)
         control.add_publisher(services.moves.on_metadata)
@@ -308,7 +310,13 @@ class Node:
                 control.lifecycle.report_offline(found.properties.directory_id)
         # Asked only now: logs that had to be cut are no proof of a clean shutdown, whatever the marker said.
         epoch = logs.previous_broker_epoch
-        await control.join(self._endpoints(), self._know_logs, epoch, assignments.losses_told)
+
+        async def losses_told() -> None:
+            # A log that is yet to be made may be one that was lost.
+            await publisher.all_made()
+            await assignments.losses_told()
+
+        await control.join(self._endpoints(), self._know_logs, epoch, losses_told)
 
     def _first_records(self, control: ControlPlane) -> list[MetadataRecord]:
         try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 
 from ottla.broker.access.authorisation import authorizer_of
 from ottla.broker.hosted import HostedPartition
@@ -95,9 +96,13 @@ class MetadataPublisher:
         self._services = services
         self._retiring: dict[TopicPartition, PendingWork] = {}
         """Deleted logs whose deletion is not durable yet."""
-        self._postponed: dict[TopicPartition, PartitionChange] = {}
-        """The newest change of each partition whose log is yet to be made."""
-        self._making = False
+        self._postponed: OrderedDict[TopicPartition, PartitionChange] = OrderedDict()
+        """The newest change of each partition whose log is yet to be made. (To find the first of a plain dict costs
+        what was taken from it before.)"""
+        self._all_made = asyncio.Event()
+        self._all_made.set()
+        self.on_made: Callable[[HostedPartition], None] = lambda partition: None
+        """A postponed log is there: whoever was told of the metadata in the meantime has not seen it."""
         self._knows_acls = False
         self._known: tuple[NodeConfig, Mapping[str, str], Settings] | None = None
 
@@ -148,23 +153,35 @@ class MetadataPublisher:
                 self._postponed[where] = change
             else:
                 self._give_role(image, change)
-        if self._postponed and not self._making:
-            self._making = True
+        if self._postponed and self._all_made.is_set():
+            self._all_made.clear()
             self._services.spawn_vital(self._make_postponed())
 
+    async def all_made(self) -> None:
+        """Returns when no log is yet to be made."""
+        await self._all_made.wait()
+
     async def _make_postponed(self) -> None:
+        try:
+            await self._make_in_turns()
+        finally:
+            self._all_made.set()
+
+    async def _make_in_turns(self) -> None:
         services = self._services
         clock = services.clock
         while self._postponed:
             until_s = clock.monotonic() + TURN_S_MAX
             while self._postponed and clock.monotonic() < until_s:
-                where = next(iter(self._postponed))
-                self._give_role(services.image, self._postponed.pop(where))
+                where, change = self._postponed.popitem(last=False)
+                self._give_role(services.image, change)
+                hosted = services.replicas.partition(*where)
+                if hosted is not None:
+                    self.on_made(hosted)
             yielded_s = clock.monotonic()
             await asyncio.sleep(0)
             if clock.monotonic() - yielded_s > BUSY_S:
                 await asyncio.sleep(REST_S)
-        self._making = False
 
     def _give_role(self, image: MetadataImage, change: PartitionChange) -> None:
         if change.after.leader == self._services.node_id:

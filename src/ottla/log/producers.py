@@ -11,8 +11,10 @@ marker.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -109,6 +111,7 @@ class ProducerStates:
     """All producers of one partition, its open transactions, and those decided but not yet replicated."""
 
     __slots__ = (
+        "_decided",
         "_guards",
         "_ongoing",
         "_unreplicated",
@@ -132,10 +135,14 @@ class ProducerStates:
         self.verify_transactions = verify_transactions
         """Is the first batch of a transaction refused without a verification?"""
         self.entries: dict[int, ProducerEntry] = {}
-        self._ongoing: dict[int, int] = {}
-        """First offset of each open transaction → producer id. Insertion order is offset order."""
-        self._unreplicated: dict[int, int] = {}
-        """First offset of each completed transaction → offset of its marker, until the high watermark passes that."""
+        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        """First offset of each open transaction → producer id. Insertion order is offset order. (To find the first of a
+        plain dict costs what was taken from it before.)"""
+        self._unreplicated: OrderedDict[int, int] = OrderedDict()
+        """First offset of each completed transaction → offset of its marker, until the high watermark passes that. In
+        the order of the markers."""
+        self._decided: list[int] = []
+        """A heap: the keys of `_unreplicated`, and some that were there."""
         self._guards: dict[int, VerificationGuard] = {}
 
     # Appending.
@@ -293,6 +300,7 @@ class ProducerStates:
             return None
         del self._ongoing[first_offset]
         self._unreplicated[first_offset] = offset
+        heappush(self._decided, first_offset)
         last_stable = next(iter(self._ongoing), offset + 1)
         return CompletedTxn(producer_id, first_offset, offset, not marker.commit), last_stable
 
@@ -301,13 +309,11 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of the earliest transaction that is open, or decided above the high watermark."""
-        ongoing, unreplicated = self._ongoing, self._unreplicated
-        if not ongoing and not unreplicated:
-            return None
-        candidates = [next(iter(ongoing))] if ongoing else []
-        if unreplicated:
-            candidates.append(min(unreplicated))
-        return min(candidates)
+        ongoing, decided = self._ongoing, self._decided
+        if not ongoing:
+            return decided[0] if decided else None
+        first = next(iter(ongoing))
+        return min(first, decided[0]) if decided else first
 
     @property
     def has_unreplicated(self) -> bool:
@@ -323,12 +329,20 @@ class ProducerStates:
     def restore_unreplicated(self, markers: Mapping[int, int]) -> None:
         """What snapshots do not tell: see `unreplicated`."""
         self._unreplicated.update(markers)
+        self._unreplicated = OrderedDict(sorted(self._unreplicated.items(), key=itemgetter(1)))
+        self._decided = sorted(self._unreplicated)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Markers below `high_watermark` are replicated."""
-        unreplicated = self._unreplicated
-        for first in [first for first, marker in unreplicated.items() if marker < high_watermark]:
+        unreplicated, decided = self._unreplicated, self._decided
+        while unreplicated:
+            first = next(iter(unreplicated))
+            if unreplicated[first] >= high_watermark:
+                break
             del unreplicated[first]
+        # The least of the heap is always one that counts.
+        while decided and decided[0] not in unreplicated:
+            heappop(decided)
 
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
         entry = self.entries.get(producer_id)
@@ -380,12 +394,13 @@ class ProducerStates:
             self.entries[entry.producer_id] = entry
             if entry.txn_first_offset >= 0:
                 self._ongoing[entry.txn_first_offset] = entry.producer_id
-        self._ongoing = dict(sorted(self._ongoing.items()))
+        self._ongoing = OrderedDict(sorted(self._ongoing.items()))
 
     def clear(self) -> None:
         self.entries.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
+        self._decided.clear()
 
 
 def _find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:

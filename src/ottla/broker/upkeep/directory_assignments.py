@@ -44,7 +44,7 @@ class DirectoryAssignments:
         self.promised: Callable[[TopicPartition], Uuid | None] = lambda partition: None
         """The directory that a replica is about to move to: the controller hears of it first."""
         self._waiting: asyncio.Future[None] | None = None
-        services.replicas.lacking.on_lacking = self.on_promise
+        services.replicas.lacking.on_lacking = self.look_again
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         if not has_directory_assignment(image.features.metadata_version):
@@ -57,8 +57,9 @@ class DirectoryAssignments:
             self._wanted.pop((topic_id, index), None)
         self._begin()
 
-    def on_promise(self, hosted: HostedPartition) -> None:
-        """The replica is about to move to another directory, or is not any more; or it lacks something."""
+    def look_again(self, hosted: HostedPartition) -> None:
+        """The replica is about to move to another directory, or is not any more; or it lacks something; or its log was
+        made after its metadata had come."""
         if has_directory_assignment(self._services.image.features.metadata_version):
             self._look(hosted, (hosted.topic_id, hosted.index), hosted.image)
             self._begin()
