@@ -245,6 +245,7 @@ async def test_a_damaged_leader_gives_up_and_copies_what_follows_the_damage(capl
     assert not scene.leads
     scene.replicas.follow(scene.partition, image(OTHER, NODE, OTHER, THIRD, epoch=7))
     assert scene.log.log_end_offset == 10, "in sync as far as the controller knows: nothing is cut yet"
+    assert scene.wants_to_be_lost(), "whoever leads: else the damage would stay, and be served to whoever reads here"
     scene.replicas.follow(scene.partition, image(OTHER, OTHER, THIRD, epoch=7, lost=True))
     assert (scene.log.log_end_offset, scene.log.missing_until) == (4, 10)
     assert [what for what, _ in scene.fetchers.told][-2:] == ["unfollow", "follow 2 in 7"]

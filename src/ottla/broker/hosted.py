@@ -1,7 +1,8 @@
 """A partition that this node holds a replica of: its log, its role, and those who wait for it to move.
 
 A replica has one role at a time: it leads (`leader` is there), or it follows (`following` says whom), or neither,
-because nobody leads or its disk failed. `ReplicaManager` alone moves it from one to another.
+because nobody leads, its disk failed, or it was elected and lacks committed records. `ReplicaManager` alone moves it
+from one to another.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class LeadershipListener(Protocol):
         ...
 
     def on_resigned(self, partition: HostedPartition) -> None:
-        """It does not, because another does, the partition is gone, or its disk failed. May be told again."""
+        """It does not, because another does, the partition is gone, its disk failed or its log is damaged. May be
+        told again."""
         ...
 
     def before_outsider(self, partition: HostedPartition) -> None:

@@ -376,7 +376,7 @@ class Node:
             topic = image.topic(partition.topic)
             return None if topic is None else topic.topic_id
 
-        self._logs.identify_lost(topic_id_of)
+        self._logs.identify_gone(topic_id_of)
 
     def _set_strays_apart(self, image: MetadataImage) -> None:
         """Logs that the metadata does not place here: a topic was deleted while this node was away."""

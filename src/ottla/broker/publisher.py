@@ -215,7 +215,7 @@ class MetadataPublisher:
         path = None
         try:
             log = services.logs.logs.get(where)
-            if log is None and self._is_lost(change.after):
+            if log is None and self._is_on_failed_disk(change.after):
                 return None
             path = services.logs.place(where) if log is None else services.parent_dir(log)
             if log is not None and log.topic_id != change.topic_id:
@@ -242,7 +242,7 @@ class MetadataPublisher:
         services.replicas.host(hosted)
         return hosted
 
-    def _is_lost(self, image: PartitionImage) -> bool:
+    def _is_on_failed_disk(self, image: PartitionImage) -> bool:
         """Is the replica in a directory of ours that is offline? An empty one elsewhere would pass for it."""
         if not image.directories:
             return False

@@ -16,8 +16,6 @@ class AppendOrigin(Enum):
     """A group's or a transaction's coordinator: producer epochs are checked, sequences are not."""
     RAFT = auto()
     """The leader of the metadata log."""
-    REPLICATION = auto()
-    """Fetched from a leader, who has checked it."""
 
 
 class AppendInfo(NamedTuple):

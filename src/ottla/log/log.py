@@ -250,7 +250,7 @@ class Log:
                 if header.attributes & _CONTROL:
                     marker = read_marker(batch)
                     if marker is not None:
-                        self.producers.check_marker(header, marker[0], first_offset, origin, transaction_version)
+                        self.producers.check_marker(header, marker[0], first_offset, transaction_version)
                 else:
                     duplicate = self.producers.check(header, first_offset, origin, verification_guard)
                     if duplicate is not None:

@@ -221,7 +221,7 @@ class LogManager:
                 ", ".join(map(str, lost[:10])),
             )
 
-    def identify_lost(self, topic_id_of: Callable[[TopicPartition], Uuid | None]) -> None:
+    def identify_gone(self, topic_id_of: Callable[[TopicPartition], Uuid | None]) -> None:
         """Which topics the logs were of that are gone, as the metadata says: it may be another of that name that is
         created later, and lacks nothing."""
         for partition, high_watermark in self.gone.items():

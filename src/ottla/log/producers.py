@@ -155,12 +155,8 @@ class ProducerStates:
         guard: VerificationGuard | None = None,
     ) -> BatchMetadata | None:
         """May this data batch be appended? Returns the original if it is a duplicate; raises `KafkaError` if it may
-        not. With a `guard` it came in a transactional request.
-
-        Nothing that was replicated is refused: the leader decided.
+        not. With a `guard` it came in a transactional request. Of what is replicated nobody asks: the leader decided.
         """
-        if origin is AppendOrigin.REPLICATION:
-            return None
         entry = self.entries.get(header.producer_id)
         transactional = header.attributes & _TRANSACTIONAL
         if origin is AppendOrigin.CLIENT:
@@ -249,9 +245,7 @@ class ProducerStates:
                 entry.txn_first_offset = first_offset
                 self._ongoing[first_offset] = producer_id
 
-    def check_marker(
-        self, header: BatchHeader, marker: EndTxnMarker, offset: int, origin: AppendOrigin, transaction_version: int
-    ) -> None:
+    def check_marker(self, header: BatchHeader, marker: EndTxnMarker, offset: int, transaction_version: int) -> None:
         """May this marker be appended? Raises `KafkaError`.
 
         From version 2 on every transaction has its own epoch, and its marker carries the next one (KIP-890): a marker
@@ -259,8 +253,6 @@ class ProducerStates:
         open transaction and goes through, so that a coordinator's retry ends in success (KAFKA-19999). After the last
         epoch there is none to carry.
         """
-        if origin is AppendOrigin.REPLICATION:
-            return
         entry = self.entries.get(header.producer_id) or ProducerEntry(header.producer_id)
         late = (
             transaction_version >= 2

@@ -5,11 +5,11 @@ or because a leader read a batch that is not what was written. The controller ca
 may be in sync, or the one that led last and is elected for that (KIP-966). So it is told, by KIP-858's word for a
 replica whose directory is lost, and it remembers while we do not.
 
-    whole ── a start finds the log cut or gone, or the metadata names it as lost ──▶ lacking
+    whole ── a start finds the log cut below its high watermark, or gone, or the metadata names it as lost ──▶ lacking
     whole, leads ── a batch is damaged, and others are in sync ──▶ lacking: we do not lead from then on
     lacking, another leads ──▶ it is copied from; the log is cut at the damage first, once the controller knows
-    lacking, nobody else leads ──▶ the controller is told, at a start before it may elect us
-    lacking ── in sync again ──▶ whole, and the controller is told where it is
+    lacking, nobody else leads, or damaged and not cut yet ──▶ the controller is told, at a start before it may elect us
+    lacking ── has copied all that it knew of, or is in sync again ──▶ whole, and the controller is told where it is
     lacking, known ── elected all the same: whoever did that, and knew, would rather go on without ──▶ leads, whole
 
 A replica that is the only one has nobody to copy from, and leads what it has. Pure; `broker/replication/lacking`
@@ -53,7 +53,13 @@ class Standing:
     def is_to_be_told(self) -> bool:
         """Is the controller to hold a replica that lacks records for lost? While another leads, only if it does so
         already: then it is no candidate, and will be one again by way of the in-sync set."""
-        return not self.alone and self.can_be_told and (self.known_to_lack or not self.led_by_another)
+        return self.damage_is_to_be_told and (self.known_to_lack or not self.led_by_another)
+
+    @property
+    def damage_is_to_be_told(self) -> bool:
+        """The same of a replica with a damaged batch in a log that is not cut: whoever leads, for it is cut only when
+        the controller knows, and by its books it may be in sync."""
+        return not self.alone and self.can_be_told
 
     @property
     def is_in_sync_again(self) -> bool:

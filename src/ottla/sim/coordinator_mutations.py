@@ -90,19 +90,16 @@ def _marker_retry_wedges(patches: Patches) -> None:
     """KAFKA-19999: a marker must be newer than what is there, so that a repeated one is refused for ever."""
     from ottla.broker.coordinators import marker_sender
     from ottla.errors import ErrorCode, KafkaError
-    from ottla.log import AppendOrigin
     from ottla.log.producers import ProducerStates
 
     before = ProducerStates.__dict__["check_marker"]
 
-    def check_marker(
-        self: Any, header: Any, marker: Any, offset: int, origin: AppendOrigin, transaction_version: int
-    ) -> None:
+    def check_marker(self: Any, header: Any, marker: Any, offset: int, transaction_version: int) -> None:
         entry = self.entries.get(header.producer_id)
         is_new = entry is None or header.producer_epoch > entry.epoch
-        if origin is not AppendOrigin.REPLICATION and transaction_version >= 2 and not is_new:
+        if transaction_version >= 2 and not is_new:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        before(self, header, marker, offset, origin, transaction_version)
+        before(self, header, marker, offset, transaction_version)
 
     patches.replace(ProducerStates, "check_marker", check_marker)
     patches.replace(marker_sender, "_DONE", frozenset({ErrorCode.NONE}))

@@ -194,9 +194,9 @@ def _advice(log: Log, offset: int) -> str:
     """What somebody can do where there is no other replica to go on with."""
     parent = log.directory.rpartition("/")[0]
     return (
-        f"the batch at offset {offset} is not what was written, and no other replica is in sync that could lead: bring "
-        f"{log.directory} back from a backup; or, to go on without all that follows that offset, stop the node, "
-        f"remove {files.CLEAN_SHUTDOWN} and {files.RECOVERY_POINT_CHECKPOINT} from {parent}, and start it"
+        f"the batch at offset {offset} is not what was written, and no other replica is in sync that could be told to "
+        f"lead: bring {log.directory} back from a backup; or, to go on without all that follows that offset, stop the "
+        f"node, remove {files.CLEAN_SHUTDOWN} and {files.RECOVERY_POINT_CHECKPOINT} from {parent}, and start it"
     )
 
 

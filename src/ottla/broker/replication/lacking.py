@@ -51,7 +51,8 @@ class LackingReplicas:
 
     def on_damage(self, partition: HostedPartition, offset: int) -> bool:
         """We lead, and the batch at `offset` is not what was written. True if another is to lead instead, and what
-        follows is to be copied from it; otherwise there is nobody else who could."""
+        follows is to be copied from it; otherwise there is nobody else who could, or the metadata is too old to say
+        so."""
         assert partition.leader is not None
         known = partition.damaged_at
         partition.damaged_at = offset if known is None else min(known, offset)
@@ -59,7 +60,10 @@ class LackingReplicas:
 
     def is_to_be_told(self, partition: HostedPartition) -> bool:
         """Is the controller to hold our replica for lost?"""
-        return partition.leader is None and _is_unwhole(partition) and self._standing(partition.image).is_to_be_told
+        if partition.leader is not None or not _is_unwhole(partition):
+            return False
+        standing = self._standing(partition.image)
+        return standing.is_to_be_told if partition.damaged_at is None else standing.damage_is_to_be_told
 
     def gives_up(self, partition: HostedPartition) -> bool:
         """We lead; not any more, if the log is damaged and another could. That is before the controller has heard of
