@@ -1,7 +1,10 @@
 """The node under attack: a real process, watched from outside, with a canary that must notice nothing.
 
-A test attacks through sockets and frames; `Target` tells what it cost the node (time of its event loop's thread, peak
+A test attacks through sockets and frames; `Target` tells what it cost the node (work of its event loop's thread, peak
 of its resident memory), whether the node has called anything an internal error, and how the canary fared meanwhile.
+
+Work is counted in rounds of a plain loop, which is timed here just before and just after: so a bound is the same on a
+slow machine as on a fast one, and beside whatever else is running.
 """
 
 from __future__ import annotations
@@ -32,9 +35,12 @@ VICTIM_TOPIC = "victim"
 INTERNAL_ERROR = re.compile(r"Traceback|a request from|a background task failed")
 
 
+ROUNDS = 300_000
+
+
 class Cost(NamedTuple):
-    loop_s: float
-    """Processor time of the event loop's thread."""
+    work: float
+    """Processor time of the event loop's thread, in millions of rounds of a plain loop."""
     peak_mb: float
     """Highest resident memory, above what it was before."""
 
@@ -84,12 +90,15 @@ class Target:
     def costing(self) -> Iterator[list[Cost]]:
         """What the body cost the node: the one item of the list, once the body is done."""
         Path(f"/proc/{self.node.pid}/clear_refs").write_text("5")  # Forget the peak.
+        round_s = seconds_of_a_round()
         before_s, before_mb = self._loop_seconds(), self._memory_mb("VmRSS")
         costs: list[Cost] = []
         yield costs
         peak = self._memory_mb("VmHWM")
         self.peak_mb = max(self.peak_mb, peak)
-        costs.append(Cost(self._loop_seconds() - before_s, peak - before_mb))
+        spent_s = self._loop_seconds() - before_s
+        round_s = max(round_s, seconds_of_a_round())
+        costs.append(Cost(spent_s / round_s / 1e6, peak - before_mb))
 
     def _loop_seconds(self) -> float:
         return int(Path(f"/proc/{self.node.pid}/schedstat").read_text().split()[0]) / 1e9
@@ -161,6 +170,16 @@ class Target:
     def _close_output(self) -> None:
         if self.node.process.stdout is not None:
             self.node.process.stdout.close()
+
+
+def seconds_of_a_round() -> float:
+    """The processor time of one round of a plain loop, here and now."""
+    began_s = time.thread_time()
+    total = 0
+    for number in range(ROUNDS):
+        total += number * number % 7
+    assert total
+    return (time.thread_time() - began_s) / ROUNDS
 
 
 @contextlib.contextmanager

@@ -102,7 +102,7 @@ def test_numbers_that_no_topic_has(target: Target, partitions: int, replicas: in
     with target.costing() as cost:
         result = create(target, CreatableTopic(name="numbers", num_partitions=partitions, replication_factor=replicas))
     assert result.error_code == code
-    assert cost[0].loop_s < 0.2
+    assert cost[0].work < 3.5
     assert "numbers" not in topic_names(target)
 
 
@@ -112,7 +112,7 @@ def test_partitions_of_many_topics_are_counted_together(target: Target) -> None:
     with target.client() as client, target.costing() as cost:
         answer = client.call(CreateTopicsRequest(topics=topics, timeout_ms=5000), CreateTopicsResponse)
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
-    assert cost[0].loop_s < 0.4
+    assert cost[0].work < 7
     assert cost[0].peak_mb < 64
     assert "many-0" not in topic_names(target)
 

@@ -1,12 +1,12 @@
 """Small questions with large answers, and sound requests that decode into very much: what each may cost is bounded.
 
 For every array of every request there is one with as many elements as are allowed, and one with more. The measure is
-the processor time of the event loop's thread, which other work on the machine does not change, and the peak of the
-node's memory.
+the work of the event loop's thread, in rounds of a plain loop (`harness.Cost`), and the peak of the node's memory.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -45,12 +45,10 @@ from .harness import VICTIM_TOPIC, Target, exchange, frame, watched
 
 pytestmark = pytest.mark.slow
 
-LOOP_S_MAX = 0.4
-"""Twice what a request ought to take: processors differ."""
-SOME_WORK = 1_000_000
-USUAL_S = 0.06
-"""What `slowness` takes where the bounds were found."""
+WORK_MAX = 7
+"""Millions of rounds of a plain loop: twice what a request ought to take."""
 PEAK_MB_MAX = 64
+PIPELINED = 60
 
 Path = tuple[str, ...]
 
@@ -111,18 +109,8 @@ def test_as_many_elements_as_are_allowed_cost_little(target: Target, key: int, p
     with target.costing() as cost:
         answer = target.outcome(frame(key, version, request.encode(version)), timeout_s=60)
     assert answer is not None
-    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].work < WORK_MAX
     assert cost[0].peak_mb < PEAK_MB_MAX
-
-
-def slowness() -> float:
-    """How many times longer the same work takes here and now, beside whatever else runs; at least 1."""
-    began_s = time.thread_time()
-    total = 0
-    for number in range(SOME_WORK):
-        total += number * number % 7
-    assert total
-    return max(1.0, (time.thread_time() - began_s) / USUAL_S)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +125,7 @@ def test_where_more_are_allowed_others_are_served_meanwhile(target: Target, key:
         assert target.outcome(data, timeout_s=60) is not None
     figures = target.mark()
     print(f"{APIS[key].name} {'.'.join(path)}: {cost[0]}, canary {figures}")
-    assert cost[0].loop_s < (elements_max(key) / ELEMENTS_MAX) * LOOP_S_MAX * slowness()
+    assert cost[0].work < (elements_max(key) / ELEMENTS_MAX) * WORK_MAX
     assert cost[0].peak_mb < 2 * PEAK_MB_MAX
 
 
@@ -179,7 +167,7 @@ def test_so_many_that_are_forbidden_cost_little(guarded: Target, key: int, path:
     with guarded.costing() as cost:
         answer = guarded.outcome(frame(key, version, request.encode(version)), timeout_s=60)
     assert answer is not None
-    assert cost[0].loop_s < 2 * LOOP_S_MAX, "twice what it may cost where nobody asks who may"
+    assert cost[0].work < 2 * WORK_MAX, "twice what it may cost where nobody asks who may"
     assert cost[0].peak_mb < PEAK_MB_MAX
 
 
@@ -189,7 +177,7 @@ def test_more_elements_than_are_allowed_hang_up(target: Target) -> None:
         request = crowded(APIS[key].request, version, path, elements_max(key) + 1)
         with target.costing() as cost:
             assert target.outcome(frame(key, version, request.encode(version))) is None, (APIS[key].name, path)
-        assert cost[0].loop_s < 0.1
+        assert cost[0].work < WORK_MAX / 4
         assert cost[0].peak_mb < 16
 
 
@@ -243,7 +231,7 @@ def test_one_request_creates_so_many_topics_and_no_more(target: Target) -> None:
     codes = [topic.error_code for topic in answer.topics]
     assert codes.count(ErrorCode.NONE) == AUTO_CREATED_MAX
     assert codes.count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 50
-    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].work < WORK_MAX
 
 
 @pytest.mark.parametrize(("kind", "name"), [(2, VICTIM_TOPIC), (4, "1"), (32, "group"), (16, "metrics")])
@@ -262,7 +250,7 @@ def test_configs_are_described_up_to_a_limit(target: Target, kind: int, name: st
     described = sum(len(result.configs) for result in answer.results)
     assert described <= DESCRIBED_CONFIGS_MAX + 500
     assert answer.results[-1].error_code == ErrorCode.POLICY_VIOLATION
-    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].work < WORK_MAX
     assert cost[0].peak_mb < PEAK_MB_MAX
 
 
@@ -282,7 +270,7 @@ def test_what_a_consumer_says_inside_its_own_protocol_is_bounded_too(target: Tar
         await_group(member)
         with target.costing() as cost:
             assert member.join([("range", topics)]).generation_id == 1
-        assert cost[0].loop_s < LOOP_S_MAX
+        assert cost[0].work < WORK_MAX
         assert cost[0].peak_mb < PEAK_MB_MAX
         assert member.leave() is ErrorCode.NONE
     with GroupMember(target.node.address, "many-partitions") as member:
@@ -293,7 +281,7 @@ def test_what_a_consumer_says_inside_its_own_protocol_is_bounded_too(target: Tar
         member.get_id()
         with target.costing() as cost:
             assert member.try_join([("range", owned)]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert cost[0].loop_s < LOOP_S_MAX
+        assert cost[0].work < WORK_MAX
         assert cost[0].peak_mb < PEAK_MB_MAX
         modern.member_epoch = -1
         assert member.call(modern, ConsumerGroupHeartbeatResponse).error_code == 0
@@ -344,18 +332,19 @@ def test_produce_to_topics_with_endless_names_leaves_nothing_behind(target: Targ
 
 
 def test_one_connection_takes_turns_with_the_others(target: Target) -> None:
-    """Requests that take long, pipelined: between any two of them the canary is served."""
-    request = crowded(APIS[3].request, 12, ("topics",), 3000)
+    """Requests that take long, pipelined, as many as a buffer holds: the canary waits for some of them, not for all."""
+    request = crowded(APIS[3].request, 12, ("topics",), 500)
     request.allow_auto_topic_creation = False  # type: ignore[attr-defined]
-    data = frame(3, 12, request.encode(12)) * 60
-    target.mark()
-    with target.connect() as sock:
-        sock.settimeout(60)
-        sock.sendall(data[: len(data) // 2])
-        sock.sendall(data[len(data) // 2 :])
-        for _ in range(60):
-            assert exchange(sock, b"") is not None
-    time.sleep(0.05)
-    figures = target.mark()
-    print(f"canary {figures}")
-    assert figures["max_ms"] < 400
+    data = frame(3, 12, request.encode(12)) * PIPELINED
+    shares = []
+    for _ in range(9):
+        target.mark()
+        began_s = time.monotonic()
+        with target.connect() as sock:
+            sock.sendall(data)
+            for _ in range(PIPELINED):
+                assert exchange(sock, b"") is not None
+        took_ms = 1000 * (time.monotonic() - began_s)
+        shares.append(target.mark()["max_ms"] / took_ms)
+    print(f"the canary's longest wait, in what all of them took: {', '.join(f'{share:.2f}' for share in shares)}")
+    assert statistics.median(shares) < 1 / 3

@@ -25,8 +25,8 @@ from .harness import VICTIM_TOPIC, Target
 
 CODECS = [codec for codec in CompressionType if codec]
 MIB = 1 << 20
-LOOP_S_MAX = 0.4
-"""Twice what a request may take, since this machine may be busy with other things."""
+WORK_MAX = 7
+"""Millions of rounds of a plain loop (`harness.Cost`): twice what a request may take."""
 PEAK_MB_MAX = 64
 
 
@@ -145,7 +145,7 @@ def test_a_bomb_is_refused_before_it_goes_off(target: Target, codec: Compression
         assert code in (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
     else:
         assert code == ErrorCode.MESSAGE_TOO_LARGE
-    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].work < WORK_MAX
     assert cost[0].peak_mb < PEAK_MB_MAX
 
 
@@ -162,7 +162,7 @@ def test_many_small_bombs_in_one_request_share_one_budget(target: Target, codec:
     assert len(codes) == count
     assert set(codes) == {ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE}
     assert codes.count(ErrorCode.NONE) <= 8
-    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].work < WORK_MAX
     assert cost[0].peak_mb < PEAK_MB_MAX
 
 
@@ -175,7 +175,7 @@ def test_very_many_bad_records_get_a_short_answer(target: Target) -> None:
         answer = client.call(request, ProduceResponse, 12).responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
     assert [error.batch_index for error in answer.record_errors] == list(range(1000))
-    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].work < WORK_MAX
     assert cost[0].peak_mb < PEAK_MB_MAX
 
 
@@ -208,5 +208,5 @@ def test_telemetry_is_unpacked_no_further_than_its_limit(target: Target, codec: 
         with target.costing() as cost:
             answer = client.call(push, PushTelemetryResponse)
     assert answer.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.TELEMETRY_TOO_LARGE)
-    assert cost[0].loop_s < LOOP_S_MAX
+    assert cost[0].work < WORK_MAX
     assert cost[0].peak_mb < PEAK_MB_MAX
