@@ -13,8 +13,9 @@ from ottla.wire.messages.describe_groups_request import DescribeGroupsRequest
 from ottla.wire.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 from ottla.wire.messages.leave_group_request import MemberIdentity
 from ottla.wire.messages.sync_group_response import SyncGroupResponse
-from tests.behaviour.client import eventually
+from tests.behaviour.client import Client, Topic, eventually
 from tests.behaviour.conftest import Node, StartNode
+from tests.behaviour.groups import Groups, Member
 from tests.group_member import JOIN_VERSIONS, GroupMember, find_coordinator, subscription
 
 SETTINGS = {
@@ -450,6 +451,34 @@ def beats_through_a_rebalance(member: MakeMember, *, session_ms: int) -> bool:
     assert silent.beat() is ErrorCode.UNKNOWN_MEMBER_ID
     first.start_join()
     rebalanced(first, third)
+    return True
+
+
+def test_a_commit_counts_as_a_heartbeat(coordinator: Node, member: MakeMember, name: str) -> None:
+    """Whoever is slower than its own session has shown nothing, and begins anew."""
+    with Client((coordinator.host, coordinator.port)) as client:
+        topic = client.create_topic(name)
+        for attempt in range(50):
+            if commits_outlive_sessions(member, Groups(client), topic, session_ms=400 + 100 * attempt):
+                return
+    pytest.fail("this machine is too slow for sessions of five seconds")
+
+
+def commits_outlive_sessions(member: MakeMember, groups: Groups, topic: Topic, *, session_ms: int) -> bool:
+    """A member commits, and sends no heartbeat, for three sessions. Were all commits in time?"""
+    only = member(session_ms=session_ms)
+    only.group = f"{only.group}-{session_ms}"
+    await_coordinator(only)
+    sent_s = time.monotonic()
+    stable(only)
+    until_s = time.monotonic() + 3 * session_ms / 1000
+    while sent_s < until_s:
+        before_s, sent_s = sent_s, time.monotonic()
+        code = groups.commit_one(only.group, topic, 1, member=Member(only.member_id, only.generation))
+        if time.monotonic() - before_s > 0.9 * session_ms / 1000:
+            return False
+        assert code is ErrorCode.NONE
+        time.sleep(0.1 * session_ms / 1000)
     return True
 
 

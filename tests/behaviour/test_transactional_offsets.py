@@ -268,6 +268,28 @@ def test_what_is_staged_does_not_expire(hasty_groups: Groups, name: str) -> None
     assert groups.fetch(group, (topic, 0)) == {(name, 0): 8}
 
 
+def test_a_group_that_has_staged_offsets_does_not_expire(hasty_groups: Groups, name: str) -> None:
+    """Else its generations would begin anew, and a commit of a member of long ago might pass for one of today."""
+    groups, client = hasty_groups, hasty_groups.client
+    topic = client.create_topic(name)
+    group, witness = (groups.ready(new_group()) for _ in range(2))
+    generations: dict[str, int] = {}
+    producer = Transactional.begun(client)
+    for each in (group, witness):
+        member = groups.join(each, topic)
+        generations[each] = member.generation
+        if each == group:
+            assert groups.stage_one(producer, group, topic, 7, member=member) is OK
+        groups.leave(each, member)
+    eventually(lambda: witness in groups.list_groups(), lambda there: not there)
+    assert groups.list_groups()[group].protocol_type == "consumer"
+    producer.ended(commit=True)
+    assert groups.fetch(group, (topic, 0)) == {(name, 0): 7}
+    # That of nobody lies between.
+    assert groups.join(group, topic).generation == generations[group] + 2
+    assert groups.join(witness, topic).generation == generations[witness]
+
+
 def test_what_somebody_staged_who_died_holds_nobody_up_beyond_its_timeout(hasty_groups: Groups, name: str) -> None:
     groups, client = hasty_groups, hasty_groups.client
     topic = client.create_topic(name)

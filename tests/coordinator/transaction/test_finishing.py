@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ottla.coordinator.stored import TRANSACTION_KINDS, StoredRecord
+from ottla.coordinator.transaction import shard as shard_module
 from ottla.coordinator.transaction.effects import SendMarkers
-from ottla.coordinator.transaction.shard import ABORT_TIMER, COMPLETE_AGAIN_MS, FINISH_TIMER
+from ottla.coordinator.transaction.settings import TransactionSettings
+from ottla.coordinator.transaction.shard import ABORT_TIMER, COMPLETE_AGAIN_MS, FINISH_TIMER, NEXT_BATCH_MS
 from ottla.coordinator.transaction.states import TransactionState
 from ottla.errors import ErrorCode
 from ottla.model import NO_PRODUCER_ID, TopicPartition
@@ -81,3 +85,20 @@ def test_a_transaction_without_partitions_whose_end_was_undone_before_its_beginn
     ended = stage.shard.transactions.get("a")
     assert ended is not None
     assert ended.state is TransactionState.COMPLETE_ABORT
+
+
+def test_more_timed_out_transactions_than_one_batch_takes_do_not_wait_for_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shard_module, "RECORDS_AT_ONCE_MAX", 2)
+    interval_ms = 60_000
+    stage = Stage(settings=TransactionSettings(abort_interval_ms=interval_ms))
+    names = [f"a-{number}" for number in range(5)]
+    for name in names:
+        begin(stage, name)
+    stage.tick(interval_ms)
+    ongoing = []
+    for _ in range(3):
+        ongoing.append(sum(stage.transaction(name).state is TransactionState.ONGOING for name in names))
+        stage.tick(NEXT_BATCH_MS)
+    assert ongoing == [3, 1, 0]
