@@ -9,14 +9,22 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.wire.apis import APIS
 from ottla.wire.frames import request_frame
+from ottla.wire.messages import incremental_alter_configs_request as alter
 from ottla.wire.messages.api_versions_request import ApiVersionsRequest
 from ottla.wire.messages.api_versions_response import ApiVersionsResponse
+from ottla.wire.messages.get_telemetry_subscriptions_request import GetTelemetrySubscriptionsRequest
+from ottla.wire.messages.get_telemetry_subscriptions_response import GetTelemetrySubscriptionsResponse
+from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from ottla.wire.messages.push_telemetry_request import PushTelemetryRequest
+from ottla.wire.messages.push_telemetry_response import PushTelemetryResponse
 from tests.behaviour.client import Client
 from tests.behaviour.conftest import Node
 
 API_VERSIONS = 18
 PRODUCE = 0
-TELEMETRY = (71, 72)
+TELEMETRY = {71, 72}
+CLIENT_METRICS = 16
+SET, DELETE = 0, 1
 SERVED = {
     "Produce",
     "Fetch",
@@ -44,8 +52,6 @@ SERVED = {
     "DescribeQuorum",
     "DescribeCluster",
     "DescribeProducers",
-    "GetTelemetrySubscriptions",
-    "PushTelemetry",
     "ListConfigResources",
     "DescribeTopicPartitions",
     "DescribeAcls",
@@ -82,6 +88,7 @@ SERVED = {
     "ConsumerGroupHeartbeat",
     "ConsumerGroupDescribe",
 }
+"""By every node, whatever its cluster is told."""
 
 
 def hello(name: str = "story", version: str = "1.0") -> ApiVersionsRequest:
@@ -95,8 +102,8 @@ def test_every_version_is_answered_with_the_list(client: Client, on_apache: bool
     offered = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
     wanted = {key: (api.advertised_first_version, api.last_version) for key, api in APIS.items() if api.name in SERVED}
     if on_apache:
-        # Kafka serves more, and telemetry only where a plugin receives it.
-        assert offered.items() >= {key: wanted[key] for key in wanted if key not in TELEMETRY}.items()
+        assert offered.items() >= wanted.items()  # Kafka serves more.
+        assert not offered.keys() & TELEMETRY
     else:
         assert offered == wanted
     assert offered[PRODUCE] == (0, 13)
@@ -117,6 +124,41 @@ def test_a_version_of_the_future_is_told_how_far_to_step_down(client: Client, ve
     assert offered[API_VERSIONS] == (0, 4)
     # And the connection is still good.
     assert client.call(hello(), ApiVersionsResponse).error_code == 0
+
+
+@pytest.mark.ottla_only  # There it takes a plugin that receives what is pushed, and then it is offered for good.
+def test_telemetry_is_offered_while_somebody_wants_it(node: Node, client: Client, name: str) -> None:
+    def is_offered() -> bool:
+        """As a client hears that connects now, and one that begins with a version of the future."""
+        with Client((node.host, node.port)) as fresh:
+            offered = {each.api_key for each in fresh.call(hello(), ApiVersionsResponse).api_keys} & TELEMETRY
+            fresh.send_raw(request_frame(API_VERSIONS, 99, 1, "future", hello().encode(3)))
+            told = {key for key, _, _ in struct.iter_unpack(">hhh", fresh.receive_frame()[10:])} & TELEMETRY
+        assert offered == told
+        assert offered in (set(), TELEMETRY)
+        return bool(offered)
+
+    assert not is_offered()
+    alter_subscription(client, f"{name}-1", SET, "*")
+    assert is_offered()
+    alter_subscription(client, f"{name}-2", SET, "org.apache.kafka.producer.")
+    alter_subscription(client, f"{name}-1", DELETE)
+    assert is_offered()
+    alter_subscription(client, f"{name}-2", DELETE)
+    assert not is_offered()
+    # Who began while it was offered goes on asking, and hears that nothing is wanted any more.
+    asked = client.call(GetTelemetrySubscriptionsRequest(), GetTelemetrySubscriptionsResponse)
+    assert (asked.error_code, asked.requested_metrics) == (0, [])
+    push = PushTelemetryRequest(client_instance_id=asked.client_instance_id, subscription_id=asked.subscription_id)
+    assert client.call(push, PushTelemetryResponse).error_code == 0
+
+
+def alter_subscription(client: Client, name: str, operation: int, metrics: str | None = None) -> None:
+    config = alter.AlterableConfig(name="metrics", config_operation=operation, value=metrics)
+    resource = alter.AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name=name, configs=[config])
+    request = alter.IncrementalAlterConfigsRequest(resources=[resource])
+    (result,) = client.call(request, IncrementalAlterConfigsResponse).responses
+    assert result.error_code == 0, result.error_message
 
 
 @pytest.mark.parametrize("name", ["", "-dash", "semi;colon", "white space", "dot."])

@@ -28,6 +28,8 @@ from ottla.runtime.seams import Buffer
 from ottla.runtime.system import free_ports
 from ottla.runtime.timers import Timer, TimerWheel
 from ottla.wire.messages import fetch_request, incremental_alter_configs_request, produce_request
+from ottla.wire.messages.api_versions_request import ApiVersionsRequest
+from ottla.wire.messages.api_versions_response import ApiVersionsResponse
 from ottla.wire.messages.fetch_response import FetchResponse
 from ottla.wire.messages.get_telemetry_subscriptions_request import GetTelemetrySubscriptionsRequest
 from ottla.wire.messages.get_telemetry_subscriptions_response import GetTelemetrySubscriptionsResponse
@@ -548,6 +550,20 @@ def push(client: WireClient, asked: GetTelemetrySubscriptionsResponse, codec: in
         metrics=metrics,
     )
     return client.call(request, PushTelemetryResponse).error_code
+
+
+def test_a_node_that_starts_again_still_offers_what_was_subscribed_to(tmp_path: Path) -> None:
+    with running_node(tmp_path) as node, WireClient(node.address) as client:
+        assert not offers_telemetry(client)
+        subscribe(client, "raw", metrics="org.example.")
+        assert offers_telemetry(client)
+    with running_node(tmp_path) as node, WireClient(node.address) as client:
+        assert offers_telemetry(client)
+
+
+def offers_telemetry(client: WireClient) -> bool:
+    hello = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    return {71, 72} <= {each.api_key for each in client.call(hello, ApiVersionsResponse).api_keys}
 
 
 def test_what_a_client_pushes_is_on_the_page(node: NodeProcess) -> None:

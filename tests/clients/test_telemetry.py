@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 from urllib.request import urlopen
 
 from confluent_kafka import Producer
@@ -11,7 +14,7 @@ from confluent_kafka.admin import AlterConfigOpType
 
 from ottla.wire.messages import incremental_alter_configs_request as wire
 from ottla.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from tests.node_process import NodeProcess
+from tests.node_process import ROOT, NodeProcess, running_node
 from tests.wire_client import WireClient
 
 
@@ -77,3 +80,18 @@ def test_a_client_that_nobody_subscribed_to_pushes_nothing(node: NodeProcess, to
     assert producer.flush(10) == 0
     time.sleep(0.5)
     assert 'client_id="quiet"' not in page(node)
+
+
+def test_the_first_example_prints_its_record_and_nothing_else(tmp_path: Path) -> None:
+    """librdkafka says on standard error when it is given an instance id, which it asks for wherever telemetry is
+    offered: to a newcomer that looks like something gone wrong."""
+    found = re.search(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    example = found[1]
+    assert example.count("127.0.0.1:9092") == 2
+    assert example.count("poll(10)") == 1
+    with running_node(tmp_path) as node:
+        # However slow the machine is.
+        program = example.replace("127.0.0.1:9092", node.bootstrap).replace("poll(10)", "poll(600)")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'hello'\n", "")

@@ -1,4 +1,9 @@
-"""ApiVersions (key 18): what this listener serves, and the features that the cluster has settled on."""
+"""ApiVersions (key 18): what this listener serves, and the features that the cluster has settled on.
+
+Telemetry is offered only while somebody has subscribed to it. A client that sees it asks at once, and librdkafka says
+so on its standard error; Apache Kafka, too, keeps it to itself unless a plugin receives what is pushed. Whoever asks
+all the same is answered.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,9 @@ from ottla.wire.messages.api_versions_response import (
 if TYPE_CHECKING:
     from ottla.broker.services import Services
 
+_TELEMETRY = frozenset({71, 72})
+"""GetTelemetrySubscriptions and PushTelemetry."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -30,8 +38,8 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.connection.software = (name, version)
-    response = _served(context.on_controller)
     services = context.services
+    response = _served(services, context.on_controller)
     # Before version 4 a client would choke on a feature whose least level is zero (KAFKA-17011).
     response.supported_features = [
         SupportedFeatureKey(name=name, min_version=least, max_version=most)
@@ -48,15 +56,17 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
 
 def unsupported(services: Services, on_controller: bool) -> ApiVersionsResponse:
     """The answer to a version that does not exist yet: the error, and how far down to step."""
-    response = _served(on_controller)
+    response = _served(services, on_controller)
     response.error_code = ErrorCode.UNSUPPORTED_VERSION
     return response
 
 
-def _served(on_controller: bool) -> ApiVersionsResponse:
+def _served(services: Services, on_controller: bool) -> ApiVersionsResponse:
+    served = CONTROLLER_HANDLERS if on_controller else HANDLERS
+    hidden = frozenset() if services.telemetry.is_wanted else _TELEMETRY
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=api.advertised_first_version, max_version=api.last_version)
-            for key, api in ((key, APIS[key]) for key in (CONTROLLER_HANDLERS if on_controller else HANDLERS))
+            for key, api in ((key, APIS[key]) for key in served if key not in hidden)
         ]
     )

@@ -159,6 +159,11 @@ class Telemetry:
 
     # Subscriptions.
 
+    @property
+    def is_wanted(self) -> bool:
+        """Is there a subscription, for whichever clients?"""
+        return bool(self._subscriptions)
+
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, offset: int) -> None:
         if any(resource.type == RESOURCE_CLIENT_METRICS for resource in delta.configs_changed):
             self.set_subscriptions(
