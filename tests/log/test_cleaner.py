@@ -137,6 +137,27 @@ def test_a_merged_segment_reaches_as_far_as_those_it_was_made_of() -> None:
 
 
 @pytest.mark.usefixtures("side")
+def test_also_if_one_of_them_was_empty_before() -> None:
+    """A start that finishes the swap would else take the one in the middle for a segment that is yet to be cleaned."""
+    disk, manager, log = stage()
+    for key in ("c", "b", "d"):
+        write(log, (key, "1"))
+        seal(log)
+    write(log, ("d", "2" * 200))
+    seal(log)
+    log.update_config(replace(CONFIG, segment_bytes=100))
+    compact(disk, manager, log)
+    assert (log.segment_base_offsets, offsets_of(log)) == ([0, 1, 2, 3, 4], [(0, 0), (1, 1), (3, 3)])
+    write(log, ("b", "2"))
+    seal(log)
+    log.update_config(replace(CONFIG, segment_bytes=250))
+    compact(disk, manager, log)
+    assert log.segment_base_offsets == [0, 3, 4, 5]
+    assert offsets_of(log) == [(0, 0), (1, 1), (3, 3), (4, 4)]
+    assert header_of(log, 1).record_count == 0
+
+
+@pytest.mark.usefixtures("side")
 def test_a_log_whose_last_cleaned_records_all_go_ends_where_it_ended() -> None:
     disk, manager, log = stage()
     write(log, ("a", None))

@@ -141,12 +141,15 @@ class _Pass:
     def _clean_group(self, group: list[SegmentFile]) -> None:
         task = self._task
         cleaned = CleanedSegment(self._disk, task.directory, group[0].base_offset, task.index_interval_bytes)
+        last, size = group[0], 0
         for segment in group:
-            size = cleaned.size
+            if segment.size:
+                last, size = segment, cleaned.size
             self._clean_segment(segment, cleaned)
-        if len(group) > 1 and segment.size and cleaned.size == size:
-            # A start that has to finish the swap knows by the last batch which segments it takes the place of.
-            self._append(cleaned, emptied(self._last_header_of(segment)))
+        if last is not group[0] and cleaned.size == size:
+            # A start that has to finish the swap knows by the last batch which segments it takes the place of. Those
+            # behind it that an earlier pass has left empty may stay: nothing is read from them.
+            self._append(cleaned, emptied(self._last_header_of(last)))
         aborted = self._transactions.index_entries
         self._transactions.index_entries = []
         cleaned.finish(aborted)
