@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -211,6 +212,54 @@ def test_format_then_node(tmp_path: Path) -> None:
     process.terminate()
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
+
+
+def test_a_directory_with_a_damaged_identity_is_told_what_helps(tmp_path: Path) -> None:
+    path = properties(tmp_path)
+    assert ottla("format", str(path), "--standalone").returncode == 0
+    (tmp_path / "logs" / "meta.properties").write_text("garbage")
+    for command in (("node", str(path)), ("format", str(path), "--standalone", "--ignore-formatted")):
+        said = one_sentence(ottla(*command))
+        assert said.endswith(
+            f": restore it, or, if nothing in {tmp_path}/logs is needed, remove that directory and format it again"
+        )
+    shutil.rmtree(tmp_path / "logs")
+    assert ottla("format", str(path), "--standalone").returncode == 0
+
+
+def test_an_only_voter_whose_promises_are_damaged_is_told_what_helps(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        pass
+    state = tmp_path / "data" / "node-1" / "__cluster_metadata-0" / "quorum-state"
+    state.write_text("garbage")
+    said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data")))
+    assert f"{state} is damaged (it is not what a node writes): restore it from a backup" in said
+    assert said.endswith("; a quorum's only voter needs nothing but that file removed")
+    state.unlink()
+    with running_node(tmp_path) as node:
+        assert can_connect(node.address)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__cluster_metadata-0/quorum-state",
+        "bootstrap.checkpoint",
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_what_to_do(tmp_path: Path, name: str) -> None:
+    """Something else is in its place."""
+    path = properties(tmp_path)
+    assert ottla("format", str(path), "--standalone").returncode == 0
+    (tmp_path / "logs" / name).unlink(missing_ok=True)
+    (tmp_path / "logs" / name).mkdir()
+    said = one_sentence(ottla("node", str(path), "--log-level", "error"))
+    assert f"cannot read {tmp_path}/logs/{name}: Is a directory" in said
+    assert said.endswith(": see that the disk is sound")
+    assert "KAFKA_STORAGE_ERROR" not in said
+    assert "written" not in said
 
 
 def test_a_properties_file_that_is_not_there(tmp_path: Path) -> None:

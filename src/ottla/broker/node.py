@@ -141,7 +141,7 @@ class Node:
                 services.spawn(prepare(services))
         except DiskError as error:
             await self.stop()
-            raise StartupError(f"The node's directories cannot be used: {error.message}") from error
+            raise StartupError(f"The node's directories cannot be used: {error.told}") from error
         except BaseException:
             await self.stop()
             raise
