@@ -304,7 +304,7 @@ def test_data_where_none_can_be_is_one_sentence(tmp_path: Path) -> None:
 def test_data_that_cannot_be_written_is_told_what_to_do(nodes: str) -> None:
     said = one_sentence(ottla("up", "--nodes", nodes, "--port", "0", "--data", "/proc/nowhere"))
     assert "cannot create /proc/nowhere" in said
-    assert said.endswith(": choose another directory with --data, or let this user write there.")
+    assert said.endswith(": choose another directory with --data, or let this user read and write there.")
 
 
 @pytest.mark.parametrize("nodes", ["1", "3"])

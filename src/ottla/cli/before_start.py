@@ -66,5 +66,5 @@ def explained() -> Iterator[None]:
         yield
     except DiskError as error:
         raise StartupError(
-            f"{error.message}: choose another directory with --data, or let this user write there."
+            f"{error.message}: choose another directory with --data, or let this user read and write there."
         ) from error
