@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.cluster import PLAN_FILE, Plan, check_ports, check_size, configure, make_plan, properties_of, settle
+from ottla.cli.cluster import (
+    PLAN_FILE,
+    Plan,
+    check_ports,
+    check_size,
+    configure,
+    keep,
+    make_plan,
+    properties_of,
+    settle,
+)
 from ottla.config.properties import parse_properties
 from ottla.errors import StartupError
 from ottla.log.checkpoints import MetaProperties, read_meta_properties
@@ -22,7 +32,9 @@ def runtime() -> Runtime:
 
 
 def plan(runtime: Runtime, data: Path, nodes: int = 3, port: int = 19092, host: str = "127.0.0.1") -> Plan:
-    return make_plan(runtime, data=str(data), host=host, port=port, nodes=nodes)
+    made = make_plan(runtime, data=str(data), host=host, port=port, nodes=nodes)
+    keep(runtime.disk, str(data), made)
+    return made
 
 
 def settled(runtime: Runtime, found: Plan) -> list[MetaProperties]:

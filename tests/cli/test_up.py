@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -118,6 +119,21 @@ def test_a_directory_in_use_is_one_sentence(tmp_path: Path) -> None:
     assert "in use by another node" in said
 
 
+def test_a_node_that_runs_is_not_made_part_of_a_cluster(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        before = sorted(path.name for path in (tmp_path / "data").iterdir())
+        said = one_sentence(ottla("up", "--nodes", "3", "--port", "0", "--data", str(tmp_path / "data")))
+        assert sorted(path.name for path in (tmp_path / "data").iterdir()) == before
+    assert f"{tmp_path}/data/node-1 is in use by another node" in said
+
+
+def test_a_node_that_runs_gets_no_second_directory_formatted(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        directories = f"log.dirs={tmp_path}/data/node-1,{tmp_path}/more"
+        one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data"), "--set", directories))
+        assert not (tmp_path / "more").exists()
+
+
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
@@ -198,6 +214,54 @@ def test_format_then_node(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
 
 
+def test_a_directory_with_a_damaged_identity_is_told_what_helps(tmp_path: Path) -> None:
+    path = properties(tmp_path)
+    assert ottla("format", str(path), "--standalone").returncode == 0
+    (tmp_path / "logs" / "meta.properties").write_text("garbage")
+    for command in (("node", str(path)), ("format", str(path), "--standalone", "--ignore-formatted")):
+        said = one_sentence(ottla(*command))
+        assert said.endswith(
+            f": restore it, or, if nothing in {tmp_path}/logs is needed, remove that directory and format it again"
+        )
+    shutil.rmtree(tmp_path / "logs")
+    assert ottla("format", str(path), "--standalone").returncode == 0
+
+
+def test_an_only_voter_whose_promises_are_damaged_is_told_what_helps(tmp_path: Path) -> None:
+    with running_node(tmp_path):
+        pass
+    state = tmp_path / "data" / "node-1" / "__cluster_metadata-0" / "quorum-state"
+    state.write_text("garbage")
+    said = one_sentence(ottla("up", "--port", "0", "--data", str(tmp_path / "data")))
+    assert f"{state} is damaged (it is not what a node writes): restore it from a backup" in said
+    assert said.endswith("; a quorum's only voter needs nothing but that file removed")
+    state.unlink()
+    with running_node(tmp_path) as node:
+        assert can_connect(node.address)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__cluster_metadata-0/quorum-state",
+        "bootstrap.checkpoint",
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_what_to_do(tmp_path: Path, name: str) -> None:
+    """Something else is in its place."""
+    path = properties(tmp_path)
+    assert ottla("format", str(path), "--standalone").returncode == 0
+    (tmp_path / "logs" / name).unlink(missing_ok=True)
+    (tmp_path / "logs" / name).mkdir()
+    said = one_sentence(ottla("node", str(path), "--log-level", "error"))
+    assert f"cannot read {tmp_path}/logs/{name}: Is a directory" in said
+    assert said.endswith(": see that the disk is sound")
+    assert "KAFKA_STORAGE_ERROR" not in said
+    assert "written" not in said
+
+
 def test_a_properties_file_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere.properties" in one_sentence(ottla("node", str(tmp_path / "nowhere.properties")))
 
@@ -236,8 +300,31 @@ def test_data_where_none_can_be_is_one_sentence(tmp_path: Path) -> None:
     assert str(plain) in said
 
 
-def test_an_address_that_is_not_ours_is_one_sentence(tmp_path: Path) -> None:
-    one_sentence(ottla("up", "--port", "0", "--host", "999.1.1.1", "--data", str(tmp_path)))
+@pytest.mark.parametrize("nodes", ["1", "3"])
+def test_data_that_cannot_be_written_is_told_what_to_do(nodes: str) -> None:
+    said = one_sentence(ottla("up", "--nodes", nodes, "--port", "0", "--data", "/proc/nowhere"))
+    assert "cannot create /proc/nowhere" in said
+    assert said.endswith(": choose another directory with --data, or let this user read and write there.")
+
+
+@pytest.mark.parametrize("nodes", ["1", "3"])
+@pytest.mark.parametrize("port", ["0", "24613"])
+@pytest.mark.parametrize("host", ["999.1.1.1", "192.0.2.1", "nosuch.invalid"])
+def test_an_address_that_is_not_ours_is_one_sentence(tmp_path: Path, nodes: str, port: str, host: str) -> None:
+    arguments = ("--nodes", nodes, "--port", port, "--host", host, "--registry", "off", "--no-console")
+    said = one_sentence(ottla("up", *arguments, "--data", str(tmp_path / "data")))
+    assert said.startswith(f"ottla: {host} cannot be listened on (")
+    assert said.endswith("): choose an address of this machine with --host.")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_listener_whose_address_is_not_ours_is_one_sentence(tmp_path: Path) -> None:
+    path = properties(tmp_path)
+    assert ottla("format", str(path), "--standalone").returncode == 0
+    path.write_text(path.read_text().replace("PLAINTEXT://127.0.0.1", "PLAINTEXT://192.0.2.1"))
+    said = one_sentence(ottla("node", str(path), "--log-level", "error"))
+    assert said.startswith("ottla: 192.0.2.1 cannot be listened on (")
+    assert said.endswith("): choose an address of this machine in listeners.")
 
 
 @pytest.mark.parametrize("key", ["authorizer.class.name", "create.topic.policy.class.name"])

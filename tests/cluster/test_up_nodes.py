@@ -215,3 +215,64 @@ def test_nodes_do_not_outlive_their_parent(tmp_path: Path, number: signal.Signal
 
 def _children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """What lies beside the directories of the nodes, and which of those there are."""
+    return {path.name: b"" if path.is_dir() else path.read_bytes() for path in directory.iterdir()}
+
+
+def refusal(data: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "ottla.cli", "up", "--data", str(data), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    return ended.stderr
+
+
+def test_a_start_that_is_refused_changes_nothing_of_the_cluster_that_runs(tmp_path: Path) -> None:
+    with up(tmp_path) as (running, _):
+        before = files_of(running.data)
+        assert {"cluster.properties", "node-1.pid", "node-2.pid", "node-3.pid"} < before.keys()
+        for nodes in ("3", "4"):
+            said = refusal(running.data, "--nodes", nodes, "--port", "0")
+            assert "is in use by another" in said
+            assert files_of(running.data) == before
+        assert running.stop() == 0
+
+
+def test_nodes_whose_command_is_gone_are_not_disturbed_either(tmp_path: Path) -> None:
+    """One of them was started by itself, so that it lives on without the command."""
+    with up(tmp_path) as (running, _):
+        assert running.stop() == 0
+    command = [sys.executable, "-m", "ottla.cli", "node", str(running.data / "node-3.properties")]
+    alone = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not is_locked(running.data / "node-3" / ".lock", alone.pid):
+            assert alone.poll() is None
+            time.sleep(0.02)
+        before = files_of(running.data)
+        said = refusal(running.data, "--nodes", "3", "--port", "0")
+        assert f"{running.data}/node-3 is in use by another node" in said
+        assert files_of(running.data) == before
+    finally:
+        alone.kill()
+        alone.wait()
+
+
+def is_locked(path: Path, pid: int) -> bool:
+    """Does this process hold the lock on it?"""
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(words[4] == str(pid) and words[5].endswith(f":{path.stat().st_ino}") for words in held)
+
+
+def test_a_first_start_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Else its controllers would have been promised ports that they can never have."""
+    data = tmp_path / "data"
+    port = free_ports(1)[0] % 20_000 + 20_000
+    with socket.create_server(("127.0.0.1", port + 1001)):
+        said = refusal(data, "--nodes", "3", "--port", str(port), "--registry", "off", "--no-console")
+        assert f"Port {port + 1001} of 127.0.0.1 cannot be used" in said
+        assert not data.exists()
+        refusal(data, "--nodes", "3", "--port", "0", "--set", "num.partitions=many")
+        assert not data.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import os
 import signal
@@ -84,26 +85,50 @@ def test_a_port_that_is_taken_stops_who_asked_for_it_and_nobody_else(tmp_path: P
 
 
 def test_the_usual_port_may_be_taken_and_then_the_person_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    notes: list[str] = []
     assert (gateway.CONSOLE_HOST, gateway.CONSOLE_PORT) == ("127.0.0.1", 8080)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(gateway, "CONSOLE_PORT", port)
-        assert gateway.open_console(None, free_port=False, registry_url=None) is None
-    said = f"ottla: port {port} is taken, so there is no console: choose another with --console-port.\n"
-    assert capsys.readouterr().err == said
+        assert gateway.open_console(None, free_port=False, registry_url=None, notes=notes) is None
+    assert notes == [f"ottla: port {port} is taken, so there is no console: choose another with --console-port."]
 
 
 def test_so_it_is_with_the_usual_port_of_the_registry(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    notes: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(up, "DEFAULT_ADDRESS", f"127.0.0.1:{port}")
-        assert up._open_registries(None, 1, free_port=False) == {}
-    said = f"ottla: port {port} is taken, so there is no registry: choose another with --registry.\n"
-    assert capsys.readouterr().err == said
+        assert up._open_registries(None, 1, free_port=False, notes=notes) == {}
+    assert notes == [f"ottla: port {port} is taken, so there is no registry: choose another with --registry."]
+
+
+def test_of_several_nodes_it_is_said_which_one_serves_no_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(up, "DEFAULT_ADDRESS", f"127.0.0.1:{port}")
+        opened = up._open_registries(None, 2, free_port=False, notes=notes)
+    for each in opened.values():
+        each.close()
+    assert 1 not in opened
+    assert notes[0] == f"ottla: port {port} is taken, so node 1 serves no schemas: choose another with --registry."
+
+
+def test_who_is_refused_hears_of_no_port_besides(tmp_path: Path) -> None:
+    """Somebody has the console's usual port, and the one for clients."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # Whoever has it already does as well.
+            held.enter_context(socket.create_server(("127.0.0.1", gateway.CONSOLE_PORT)))
+        clients = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        command = [sys.executable, "-m", "ottla.cli", "up", "--port", str(clients), "--data", str(tmp_path / "data")]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert [line.split(" ")[1] for line in told.stderr.splitlines()] == ["Port"], told.stderr
 
 
 @contextmanager

@@ -37,14 +37,18 @@ def test_a_quorum_without_directory_ids_has_the_older_form() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", LEADER[:-1], LEADER.replace(b"2", b'"x"'), LEADER.replace(b"AAAA", b"A", 1)],
-    ids=repr,
+    [b"", b"{", b"[]", b"null", LEADER[:-1], LEADER.replace(b"2", b'"x"'), LEADER.replace(b"AAAA", b"A", 1)]
+    + [LEADER.replace(b'Epoch":2', b'Epoch":' + value) for value in (b"-1", b"-9999", b"2.5", b"true", b"2147483648")]
+    + [LEADER.replace(b'leaderId":1', b'leaderId":-2'), LEADER.replace(b'_version":1', b'_version":"1"')]
+    + [LEADER.replace(b'_version":1', b'_version":-1'), b"[" * 200_000],
+    ids=lambda data: repr(data[:120]),
 )
 def test_a_damaged_file_stops_the_start(data: bytes) -> None:
-    with pytest.raises(StartupError, match="quorum-state is damaged"):
+    with pytest.raises(StartupError, match="quorum-state is damaged") as refusal:
         decode_quorum_state(data, "quorum-state")
+    assert "(it is not what a node writes): restore it from a backup, or " in str(refusal.value)
 
 
 def test_a_newer_file_stops_the_start() -> None:
-    with pytest.raises(StartupError, match="newer release"):
+    with pytest.raises(StartupError, match="was written by a newer release, as version 2: use that release"):
         decode_quorum_state(LEADER.replace(b'"data_version":1', b'"data_version":2'), "quorum-state")

@@ -33,6 +33,7 @@ from ottla.metadata.images import Endpoint, MetadataImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model import TopicPartition, Uuid
 from ottla.runtime import DiskError, Listener, ListenOptions, Runtime
+from ottla.runtime.addresses import is_no_address
 from ottla.runtime.timers import TimerWheel
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Node:
                 services.spawn(prepare(services))
         except DiskError as error:
             await self.stop()
-            raise StartupError(f"The node's directories cannot be used: {error.message}") from error
+            raise StartupError(f"The node's directories cannot be used: {error.told}") from error
         except BaseException:
             await self.stop()
             raise
@@ -188,6 +189,11 @@ class Node:
             try:
                 bound = await network.listen(listener.host or "0.0.0.0", listener.port, dispatcher.accept, options)
             except OSError as error:
+                if is_no_address(error):
+                    raise StartupError(
+                        f"{listener.host} cannot be listened on ({error.strerror}): choose an address of this machine "
+                        f"in listeners."
+                    ) from None
                 raise StartupError(
                     f"Port {listener.port} of {listener.host or 'this machine'} cannot be used ({error.strerror}): "
                     f"stop what listens there, or choose another port."

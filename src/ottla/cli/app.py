@@ -69,7 +69,10 @@ def up(
     ] = False,
     registry: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where schemas are served, by the first node; `off` for nowhere."),
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where schemas are served, each further node a port above; `off` for nowhere.",
+        ),
     ] = None,
     console: Annotated[bool, typer.Option("--console/--no-console", help="Serve a console for the browser.")] = True,
     console_port: Annotated[

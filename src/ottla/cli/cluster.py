@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.broker.control.format import FormatOptions, format_node
+from ottla.cli.before_start import check_address, check_unused, no_address
 from ottla.cli.settings import build_config
 from ottla.config.development import development_settings
 from ottla.config.node import NodeConfig
 from ottla.config.properties import format_properties, parse_properties
-from ottla.errors import KafkaError, StartupError
+from ottla.errors import StartupError
 from ottla.log.checkpoints import read_meta_properties
 from ottla.metadata.ids import random_uuid
 from ottla.model import uuid_to_text
-from ottla.runtime import Disk, Runtime
+from ottla.runtime import Disk, DiskError, Runtime
 from ottla.runtime.system import free_ports
 
 CONTROLLER_PORT_DISTANCE = 1000
@@ -74,6 +75,8 @@ class Place:
 class Plan:
     cluster_id: str
     places: tuple[Place, ...]
+    fresh: tuple[int, ...] = field(default=(), compare=False)
+    """Nodes that are not written down yet."""
 
     @property
     def voters(self) -> str:
@@ -89,8 +92,10 @@ def check_size(disk: Disk, data: str, nodes: int) -> None:
         raise StartupError(f"--nodes {nodes} is not between 1 and {NODES_MAX}.")
     try:
         identity = read_meta_properties(disk, data)
-    except (KafkaError, NotADirectoryError):
-        raise StartupError(f"{data} is no directory: choose another for --data.") from None
+    except DiskError as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            raise StartupError(f"{data} is no directory: choose another for --data.") from None
+        raise
     if identity is not None:
         raise StartupError(
             f"{data} is the directory of one node: give --data the directory above it, or start the node with "
@@ -113,7 +118,8 @@ def check_ports(port: int, nodes: int) -> None:
 
 
 def make_plan(runtime: Runtime, *, data: str, host: str, port: int, nodes: int) -> Plan:
-    """The places of all nodes: those that are known keep what others know of them. Raises `StartupError`."""
+    """The places of all nodes: those that are known keep what others know of them. Only reads: `keep` is what writes it
+    down. Raises `StartupError`."""
     known = _read(runtime.disk, data)
     fresh = [n for n in range(1, nodes + 1) if f"controller.{n}" not in known]
     cluster_id = known.get("cluster.id") or _found_cluster_id(runtime.disk, data)
@@ -140,11 +146,27 @@ def make_plan(runtime: Runtime, *, data: str, host: str, port: int, nodes: int) 
                 directory_id=directory_id,
             )
         )
-    plan = Plan(cluster_id=cluster_id or uuid_to_text(random_uuid(runtime.random)), places=tuple(places))
-    if fresh:
-        runtime.disk.make_dirs(data)
-        _write(runtime.disk, data, plan)
-    return plan
+    cluster_id = cluster_id or uuid_to_text(random_uuid(runtime.random))
+    return Plan(cluster_id=cluster_id, places=tuple(places), fresh=tuple(fresh))
+
+
+def check_free(disk: Disk, plan: Plan) -> None:
+    """Raise `StartupError` if any place of the plan is taken."""
+    check_unused(disk, (place.directory for place in plan.places))
+    for place in plan.places:
+        whose = f"node {place.node_id}: "
+        check_address(place.host, place.port, whose=whose)
+        # One that is known already cannot go elsewhere: it is looked for there.
+        is_fresh = place.node_id in plan.fresh
+        advice = "or choose another port" if is_fresh else "where this cluster's controller has to be"
+        check_address(place.controller_host, place.controller_port, whose=whose, advice=advice)
+
+
+def keep(disk: Disk, data: str, plan: Plan) -> None:
+    """Remember where all are."""
+    if plan.fresh:
+        disk.make_dirs(data)
+        _write(disk, data, plan)
 
 
 def _ports(host: str, port: int, nodes: int, fresh: list[int]) -> dict[int, tuple[int, int]]:
@@ -155,7 +177,7 @@ def _ports(host: str, port: int, nodes: int, fresh: list[int]) -> dict[int, tupl
     try:
         found = iter(free_ports(host, nodes + len(fresh)))
     except OSError as error:
-        raise StartupError(f"--host {host} cannot be listened on: {error.strerror}.") from None
+        raise no_address(host, error) from None
     return {n: (next(found), next(found) if n in fresh else 0) for n in range(1, nodes + 1)}
 
 

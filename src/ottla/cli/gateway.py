@@ -97,21 +97,22 @@ def open_port(
     return ServicePort(sock, host, service, arguments)
 
 
-def open_console(wanted: int | None, *, free_port: bool, registry_url: str | None) -> ServicePort | None:
-    """On the port that was asked for, or on the usual one, which somebody may have: then the person is told. Where
-    clients are served on a free port, so is the console, unless a port was asked for."""
+def open_console(
+    wanted: int | None, *, free_port: bool, registry_url: str | None, notes: list[str]
+) -> ServicePort | None:
+    """On the port that was asked for, or on the usual one, which somebody may have: then there is a note. Where clients
+    are served on a free port, so is the console, unless a port was asked for."""
     port = wanted if wanted is not None else 0 if free_port else CONSOLE_PORT
     arguments = ("--registry", registry_url) if registry_url is not None else ()
     found = open_port(CONSOLE_HOST, port, asked_for=wanted is not None, service=CONSOLE, arguments=arguments)
     if found is None and is_installed(CONSOLE):
-        tell_taken("console", port, "--console-port")
+        notes.append(note_taken(port, "there is no console", "--console-port"))
     return found
 
 
-def tell_taken(name: str, port: int, option: str) -> None:
-    """Of a port that was not asked for: the node goes on without, and the person knows why."""
-    said = f"ottla: port {port} is taken, so there is no {name}: choose another with {option}."
-    print(said, file=sys.stderr, flush=True)
+def note_taken(port: int, lack: str, option: str) -> str:
+    """Of a port that was not asked for: the node goes on without, and the person is to know why."""
+    return f"ottla: port {port} is taken, so {lack}: choose another with {option}."
 
 
 class ServicePort:

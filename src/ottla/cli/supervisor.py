@@ -144,8 +144,7 @@ class Supervisor:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 del self._nodes[pid]
-                with contextlib.suppress(OSError):
-                    os.unlink(self._pid_file(node_id))
+                self._remove_pid_file(node_id, pid)
                 self._on_end(node_id, os.waitstatus_to_exitcode(status))
         if not self._nodes:
             self._ended.set()
@@ -175,6 +174,15 @@ class Supervisor:
             print(f"ottla: node {node_id} {reason}{advice}", file=sys.stderr, flush=True)
         else:
             print(f"ottla: node {node_id}: {reason}{advice}", file=sys.stderr, flush=True)
+
+    def _remove_pid_file(self, node_id: int, pid: int) -> None:
+        """Unless another process has written its own there since."""
+        path = self._pid_file(node_id)
+        with contextlib.suppress(OSError):
+            with open(path) as file:
+                is_ours = file.read() == f"{pid}\n"
+            if is_ours:
+                os.unlink(path)
 
     def _pid_file(self, node_id: int) -> str:
         return f"{self._data}/node-{node_id}.pid"

@@ -8,23 +8,33 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from ottla.broker.control.format import FormatOptions, format_node
-from ottla.broker.node import Node
-from ottla.cli.cluster import CONTROLLER_PORT_DISTANCE, check_ports, check_size, configure, make_plan, settle
+from ottla.cli.before_start import check_address, check_unused, explained, hold, no_address
+from ottla.cli.cluster import (
+    CONTROLLER_PORT_DISTANCE,
+    check_free,
+    check_ports,
+    check_size,
+    configure,
+    keep,
+    make_plan,
+    settle,
+)
 from ottla.cli.gateway import (
     DEFAULT_ADDRESS,
     OFF,
     ServicePort,
     is_installed,
+    note_taken,
     open_console,
     open_port,
     parse_address,
-    tell_taken,
 )
 from ottla.cli.serve import serve
 from ottla.cli.settings import build_config, configure_logging, parse_settings
+from ottla.config.node import NodeConfig
 from ottla.errors import StartupError
 from ottla.runtime import Runtime
 from ottla.runtime.system import free_ports, process_age_seconds, system_runtime
@@ -60,17 +70,28 @@ def run_up(
         data = tempfile.mkdtemp(prefix="ottla-")
     status = 0
     try:
-        check_size(runtime.disk, data, nodes)
+        with explained():
+            check_size(runtime.disk, data, nodes)
         if port:
             check_ports(port, nodes)
-        registries = _open_registries(registry, nodes, free_port=not port)
+        notes: list[str] = []
+        registries = _open_registries(registry, nodes, free_port=not port, notes=notes)
         # All of them: where a node is dead the console asks another.
         schemas = ",".join(each.url for each in registries.values()) or None
-        page = open_console(console_port, free_port=not port, registry_url=schemas) if console else None
+        page = None
+        if console:
+            page = open_console(console_port, free_port=not port, registry_url=schemas, notes=notes)
+
+        def tell(addresses: str) -> None:
+            # Notes are of a cluster that serves: who is refused hears why, and nothing besides.
+            for note in notes:
+                print(note, file=sys.stderr, flush=True)
+            _tell(addresses, started, schemas, page)
+
         if nodes == 1:
-            _up_one(runtime, started, port, host, data, values, registries.get(1), page)
+            _up_one(runtime, tell, port, host, data, values, registries.get(1), page)
         else:
-            status = _up_many(runtime, started, nodes, port, host, data, values, ephemeral, log_level, registries, page)
+            status = _up_many(runtime, tell, nodes, port, host, data, values, ephemeral, log_level, registries, page)
     finally:
         runtime.offload.close()
         if ephemeral:
@@ -79,7 +100,7 @@ def run_up(
         sys.exit(status)
 
 
-def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict[int, ServicePort]:
+def _open_registries(wanted: str | None, nodes: int, *, free_port: bool, notes: list[str]) -> dict[int, ServicePort]:
     """By node: the first on the port that was asked for, the next on the one after it. Where clients are served on free
     ports, so are schemas, unless a port was asked for."""
     if wanted == OFF:
@@ -93,14 +114,15 @@ def _open_registries(wanted: str | None, nodes: int, *, free_port: bool) -> dict
         if found is not None:
             opened[node_id] = found
         elif is_installed():
-            tell_taken("registry", port + node_id - 1, "--registry")
+            lack = "there is no registry" if nodes == 1 else f"node {node_id} serves no schemas"
+            notes.append(note_taken(port + node_id - 1, lack, "--registry"))
     return opened
 
 
-def _tell(addresses: str, started: float, registries: Iterable[str], console: ServicePort | None) -> None:
+def _tell(addresses: str, started: float, schemas: str | None, console: ServicePort | None) -> None:
     # Standard output is one line, for whoever waits for it.
-    if urls := ",".join(registries):
-        print(f"schemas: {urls}", file=sys.stderr, flush=True)
+    if schemas is not None:
+        print(f"schemas: {schemas}", file=sys.stderr, flush=True)
     if console is not None:
         print(f"console: {console.url}", file=sys.stderr, flush=True)
     print(f"ready: {addresses} in {time.monotonic() - started:.2f} s", flush=True)
@@ -108,7 +130,7 @@ def _tell(addresses: str, started: float, registries: Iterable[str], console: Se
 
 def _up_one(
     runtime: Runtime,
-    started: float,
+    tell: Callable[[str], None],
     port: int,
     host: str,
     data: str,
@@ -122,7 +144,7 @@ def _up_one(
         try:
             port, controller_port = free_ports(host, 2)
         except OSError as error:
-            raise StartupError(f"--host {host} cannot be listened on: {error.strerror}.") from None
+            raise no_address(host, error) from None
     properties = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -145,17 +167,19 @@ def _up_one(
     for warning in config.warnings():
         _log.warning("%s", warning)
     options = FormatOptions(standalone=True, ignore_formatted=True)
-    format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
+    with explained():
+        check_unused(runtime.disk, (config.metadata_log_dir, *config.log_dirs))
+        for listener in config.listeners:
+            check_address(listener.host, listener.port)
+        format_node(runtime.disk, config, options, random=runtime.random, now_ms=runtime.clock.wall_ms())
 
-    def on_ready(node: Node) -> None:
-        _tell(node.bootstrap, started, [registry.url] if registry is not None else [], console)
-
-    serve(config, runtime, on_ready, beside=[each for each in (registry, console) if each is not None])
+    beside = [each for each in (registry, console) if each is not None]
+    serve(config, runtime, lambda node: tell(node.bootstrap), beside=beside)
 
 
 def _up_many(
     runtime: Runtime,
-    started: float,
+    tell: Callable[[str], None],
     nodes: int,
     port: int,
     host: str,
@@ -168,20 +192,23 @@ def _up_many(
 ) -> int:
     from ottla.cli.supervisor import Supervisor
 
-    plan = make_plan(runtime, data=data, host=host, port=port, nodes=nodes)
-    configs = configure(plan, values)
+    with explained():
+        plan = make_plan(runtime, data=data, host=host, port=port, nodes=nodes)
+        configs = configure(plan, values)
+        check_free(runtime.disk, plan)
+        hold(runtime.disk, data)
+        keep(runtime.disk, data, plan)
     for warning in configs[1].warnings():
         _log.warning("%s", warning)
 
-    urls = [each.url for each in registries.values()]
+    def settled(runtime: Runtime, config: NodeConfig) -> None:
+        with explained():
+            settle(runtime, plan, config)
 
-    def on_ready(addresses: list[str]) -> None:
-        _tell(",".join(addresses), started, urls, console)
-
-    supervisor = Supervisor(data, on_ready, console)
+    supervisor = Supervisor(data, lambda addresses: tell(",".join(addresses)), console)
     supervisor.start(
         configs,
-        lambda runtime, config: settle(runtime, plan, config),
+        settled,
         durable=not ephemeral,
         log_level=log_level,
         registries=registries,

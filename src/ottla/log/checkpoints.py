@@ -123,8 +123,8 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
         )
     except (KeyError, ValueError):
         raise StartupError(
-            f"{path} is not a version 1 file with cluster.id, node.id and directory.id: format the directory again, "
-            "or restore the file"
+            f"{path} is not a version 1 file with cluster.id, node.id and directory.id: restore it, or, if nothing in "
+            f"{directory} is needed, remove that directory and format it again"
         ) from None
 
 

@@ -66,9 +66,7 @@ class LogDirectory:
         try:
             self._release = self._disk.lock(f"{self.path}/{files.LOCK}")
         except BlockingIOError:
-            raise StartupError(
-                f"{self.path} is in use by another node: stop that one, or give this one a directory of its own"
-            ) from None
+            raise in_use(self.path) from None
 
     def unlock(self) -> None:
         if self._release is not None:
@@ -119,3 +117,7 @@ class LogDirectory:
         return self.cleaner_offsets.prepare(
             {log.topic_partition: log.first_dirty_offset for log in logs if log.first_dirty_offset is not None}
         )
+
+
+def in_use(path: str) -> StartupError:
+    return StartupError(f"{path} is in use by another node: stop that one, or give this one a directory of its own")

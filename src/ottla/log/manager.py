@@ -128,7 +128,7 @@ class LogManager:
                 self.fail_directory(directory.path)
                 directory.previous_broker_epoch = -1  # Whatever the marker said: not all of it can be read.
                 if all(other.offline for other in self.directories.values()):
-                    raise StartupError(f"no log directory can be used: {error}") from error
+                    raise StartupError(f"no log directory can be used: {error.told}") from error
         future_logs.settle(self, is_assigned, now_ms)
         for directory, high_watermarks in known:
             self._look_for_lost(directory, high_watermarks)

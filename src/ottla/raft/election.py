@@ -56,18 +56,27 @@ def decode_quorum_state(data: bytes, path: str) -> ElectionState:
     """Raises `StartupError`: without its promises a voter must not vote again."""
     try:
         fields = json.loads(data)
-        version = fields["data_version"]
-        if version not in (0, 1):
-            raise StartupError(f"{path} has version {version}, which a newer release must have written")
-        epoch, leader, voted_id = int(fields["leaderEpoch"]), int(fields["leaderId"]), int(fields["votedId"])
+        version = _number(fields["data_version"], least=0)
+        if version > 1:
+            raise StartupError(f"{path} was written by a newer release, as version {version}: use that release")
+        epoch = _number(fields["leaderEpoch"], least=0)
+        leader, voted_id = _number(fields["leaderId"], least=-1), _number(fields["votedId"], least=-1)
         directory = uuid_from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_UUID
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # An only voter has promised nothing to anybody else, and its log knows the epochs.
         raise StartupError(
-            f"{path} is damaged ({error}); restore it from a backup, or remove this voter from the quorum and "
-            f"format its directory anew"
+            f"{path} is damaged (it is not what a node writes): restore it from a backup, or remove this voter from "
+            f"the quorum and format its directory anew; a quorum's only voter needs nothing but that file removed"
         ) from error
     return ElectionState(
-        epoch=max(epoch, 0),
+        epoch=epoch,
         leader_id=leader if leader >= 0 else None,
         voted=ReplicaKey(voted_id, directory) if voted_id >= 0 else None,
     )
+
+
+def _number(value: object, *, least: int) -> int:
+    """An INT32 of the file, which has nothing below `least`. Raises `ValueError`."""
+    if type(value) is not int or not least <= value < 1 << 31:
+        raise ValueError(value)
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
@@ -25,6 +26,18 @@ class Clock(Protocol):
 
 class DiskError(KafkaError):
     """The disk refused a read, write or sync (KAFKA_STORAGE_ERROR); the replicas on it go offline."""
+
+    @property
+    def told(self) -> str:
+        """For whoever starts a node: what is wrong, and what to do about it."""
+        number = self.__cause__.errno if isinstance(self.__cause__, OSError) else None
+        if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+            advice = "let this user read and write there"
+        elif number in (errno.ENOSPC, errno.EDQUOT):
+            advice = "make room on that disk"
+        else:
+            advice = "see that the disk is sound"
+        return f"{self.message}: {advice}"
 
 
 class File(Protocol):

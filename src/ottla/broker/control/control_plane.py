@@ -256,7 +256,7 @@ class ControlPlane:
             await self.raft.start()
             await self._located
         except DiskError as error:
-            raise StartupError(f"the metadata log cannot be written: {error.message}") from error
+            raise StartupError(f"the metadata log cannot be used: {error.told}") from error
         finally:
             if self._located.done() and not self._located.cancelled():
                 self._located.exception()  # Seen, whichever of the two told of it.
@@ -384,8 +384,11 @@ class ControlPlane:
     def on_leadership(self, epoch: int) -> None:
         try:
             self.controller.activate(epoch, self.loader.state)
+        except DiskError as error:
+            raise StartupError(f"the controller cannot start: {error.told}") from error
         except (KafkaError, Malformed) as error:
-            raise StartupError(f"the controller cannot start: {error}") from error
+            reason = error.message or error.code.name if isinstance(error, KafkaError) else str(error)
+            raise StartupError(f"the controller cannot start: {reason}") from error
         self.channel.on_leading(True)
         if self._located is not None and not self._located.done():
             self._located.set_result(None)
