@@ -1,4 +1,4 @@
-"""`ottla cluster` beside clusters that are made up: what is shown where nobody knows."""
+"""What is said where a cluster does not know, or where it is not the cluster that was asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import pytest
 
 import ottla.testing
 from ottla.admin import cluster
+from ottla.client.blocking import BlockingClient
+from ottla.client.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import METADATA_TOPIC
+from ottla.wire.messages.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
+from ottla.wire.messages.describe_quorum_response import DescribeQuorumResponse
 from tests.cli.sessions import run_ottla
 
 
@@ -59,3 +64,30 @@ def test_the_controller_that_brokers_name_counts_only_without_a_quorum(
     with ottla.testing.node() as node:
         status, out, _ = run_ottla(["cluster", "status", "--json", "-b", node.bootstrap])
     assert (status, json.loads(out)["controller"]) == (0, named)
+
+
+@pytest.mark.parametrize(
+    "words", ["cluster status", "topic list", "doctor", "config get broker 1", "consume orders -e"]
+)
+def test_a_port_of_a_controller_is_called_so(words: str) -> None:
+    with ottla.testing.node() as node:
+        port = controller_port(node.bootstrap)
+        told = run_ottla([*words.split(), "-b", f"127.0.0.1:{port}"])
+    said = f"ottla: 127.0.0.1:{port} is a controller's port: name a broker's with --bootstrap.\n"
+    assert told == (1, b"", said)
+
+
+def test_who_produces_to_a_controller_hears_that_it_does_not_go() -> None:
+    """In librdkafka's words, which takes it for an old broker."""
+    with ottla.testing.node() as node:
+        at = f"127.0.0.1:{controller_port(node.bootstrap)}"
+        status, _, said = run_ottla(["produce", "orders", "-b", at], b"two apples\n")
+    assert (status, said.startswith("ottla: A record was not taken: ")) == (1, True)
+
+
+def controller_port(bootstrap: str) -> int:
+    asked = TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])
+    with BlockingClient(ClientSettings.parse({"bootstrap.servers": bootstrap})) as client:
+        answer = client.ask_any(DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse)
+    (listener,) = answer.nodes[0].listeners
+    return listener.port

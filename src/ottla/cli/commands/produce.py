@@ -195,9 +195,12 @@ class Sender:
 
     def finish(self) -> None:
         self._stall.on_progress()
-        while left := self._producer.flush(0.5):
-            self._check()
-            self._stall.look(left)
+        try:
+            while left := self._producer.flush(0.5):
+                self._check()
+                self._stall.look(left)
+        except self._refusal as error:  # What is fatal for librdkafka it may tell in this way first.
+            self._troubles.on_refusal(error.args[0])
         self._check()
 
     def _refuse(self, draft: Draft, error: Any) -> NoReturn:
