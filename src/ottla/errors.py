@@ -221,3 +221,7 @@ class Malformed(Exception):
 
 class StartupError(Exception):
     """The node cannot start; the message is one sentence that says what to do."""
+
+
+class UsageError(StartupError):
+    """It cannot because the command line is not understood."""

@@ -5,6 +5,7 @@ Brokers hear of a change one after the other, so that every look is repeated unt
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def test_what_operators_see_while_a_node_is_dead_and_after_its_replicas_moved(
             quorum = admin_cluster.describe_quorum(client)
             leader = next(each for each in quorum.voters if each.node == quorum.leader)
             assert leader.last_caught_up_ms > 1_600_000_000_000  # The doctor compares clocks by it.
+
+            # The brokers name any of themselves as the controller; whoever asks for it wants the one that leads.
+            named = [
+                json.loads(run_ottla(["cluster", "status", "--json", "-b", cluster.bootstrap])[1]) for _ in range(8)
+            ]
+            assert {each["controller"] for each in named} == {quorum.leader}
 
             # Replicas are spread over all three, and the move is waited for.
             status, out, err = run_ottla(["cluster", "reassign", "orders", "--wait", "--json", "-b", cluster.bootstrap])

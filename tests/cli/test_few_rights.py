@@ -61,6 +61,11 @@ def test_whoever_may_read_one_topic_reads_it_and_hears_what_it_may_not(
         assert "mine cannot be created" in told
         assert "uthorization" in told or "no right" in told
 
+        # Why a record without a key is not taken can be said only to whom the topic's configs may be told.
+        ok("topic", "alter", "orders", "-c", "cleanup.policy=compact", *admin)
+        assert run_ottla(["produce", "orders", *admin], PRODUCED)[2].startswith("ottla: A record without a key was not")
+        assert run_ottla(["produce", "orders", *ann], PRODUCED)[2].startswith("ottla: A record was not taken: ")
+
         status, found, _ = run_ottla(["doctor", *ann])
         assert (status, b"advertised.listeners" in found) == (1, False)
         assert b"Ask as somebody who may describe the cluster." in found

@@ -251,6 +251,14 @@ def test_profiles_are_kept_for_their_owner_alone(tmp_path: Path) -> None:
     assert profiles.load(path) == profiles.Profiles("two", {"two": {"bootstrap.servers": "b:2"}})
 
 
+def test_who_names_a_profile_before_there_is_any_is_told_how_to_make_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "none.toml"))
+    said = "ottla: There is no profile shop: make it with `ottla profile add shop --bootstrap HOST:PORT`.\n"
+    assert run_ottla(["topic", "list", "--profile", "shop"]) == (1, b"", said)
+
+
 def test_a_profile_that_a_person_wrote_is_read(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('[profiles.a]\nbootstrap.servers = "a:1"\nlinger.ms = 5\nenable.idempotence = true\n')

@@ -47,7 +47,7 @@ def test_users_come_log_in_and_go(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_said() -> None:
     assert user("set", "ann", "--mechanism", "PLAIN", stdin="x\n") == (
-        1,
+        2,
         "ottla: --mechanism PLAIN is none of SCRAM-SHA-256, SCRAM-SHA-512.\n",
     )
     assert user("set", "ann", "--iterations", "1", stdin="x\n")[1].startswith("ottla: --iterations must be from 4096")

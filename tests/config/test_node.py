@@ -63,7 +63,7 @@ def test_defaults_are_kafkas() -> None:
 def test_unknown_keys_are_kept_and_warned_about() -> None:
     config = node({"my.plugin.key": "x"})
     assert config.unknown == ("my.plugin.key",)
-    assert list(config.warnings()) == ["The configuration my.plugin.key is not known and has no effect."]
+    assert list(config.warnings()) == ["The configuration 'my.plugin.key' is not known and has no effect."]
     assert list(node().warnings()) == []
 
 

@@ -62,9 +62,10 @@ def test_the_summary_has_every_fault_every_event_and_the_speed(monkeypatch: pyte
     page = "\n".join(printed)
     for name in (*KINDS, *EVENTS):
         assert name in page, name
-    assert printed[-1] == (
-        "6 seeds, 360 simulated seconds, 30 simulated seconds per real second and process (40 per second of CPU)"
-    )
+    assert printed[-2:] == [
+        "6 seeds, 360 simulated seconds, 30 simulated seconds per real second and process (40 per second of CPU)",
+        "Everything that must hold held.",
+    ]
 
 
 def test_a_seed_counts_all_that_must_happen_over_many() -> None:
@@ -77,7 +78,17 @@ def test_a_seed_counts_all_that_must_happen_over_many() -> None:
 def test_who_waits_for_one_seed_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _, printed, _ = run(monkeypatch, "--seed", "7", "--story")
     assert printed[0] == "seed 7 runs; this takes some seconds"
-    assert printed[-1].startswith("1 seed, ")
+    assert printed[-2].startswith("1 seed, ")
+
+
+def test_the_last_line_is_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one seed as of many. A run that failed, or that proves too little, does not end with it."""
+    held = "Everything that must hold held."
+    for seeds in (("--seed", "7", "--story"), ("--seed", "7"), ("--seeds", "0-2")):
+        assert run(monkeypatch, *seeds)[1][-1] == held
+        assert held not in run(monkeypatch, *seeds, fails=(2, 7))[1]
+    enough = ("--seeds", f"0-{MUST_HAPPEN_SEEDS - 1}")
+    assert held not in run(monkeypatch, *enough, without=("bit flip",))[1]
 
 
 def test_a_failure_prints_how_to_replay_it_and_the_seeds_on_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +131,7 @@ def test_a_run_is_taken_up_where_it_ended(monkeypatch: pytest.MonkeyPatch, tmp_p
     status, printed, ran = run(monkeypatch, "--seeds", "0-7", *resume)
     assert (status, ran) == (0, [2, 6, 7])
     assert printed[0] == "5 of 8 seeds have passed before with this build."
-    assert printed[-1].startswith("8 seeds, 480 simulated seconds, ")
+    assert printed[-2].startswith("8 seeds, 480 simulated seconds, ")
     for other in (("--mode", "liveness"), ("--nodes", "1"), ("--seconds", "2"), ("--nodes", "1", "--seconds", "2")):
         assert run(monkeypatch, "--seeds", "0-7", *other, *resume)[2] == list(range(8)), other
     assert run(monkeypatch, "--seeds", "0-7", *resume)[2] == []
@@ -188,6 +199,10 @@ def test_the_page_has_every_bug_with_the_number_of_its_seeds() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (("--seed", "-1"), "Invalid value for '--seed'"),
+        (("--seeds", "-1"), "not of the form"),
+        (("--nodes", "0"), "Invalid value for '--nodes'"),
+        (("--jobs", "0"), "Invalid value for '--jobs'"),
         (("--seeds", "few"), "not of the form"),
         (("--seeds", "5-1"), "names no seed"),
         (("--mode", "mixed"), "none of safety, liveness"),

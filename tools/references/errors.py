@@ -127,7 +127,7 @@ _MEANINGS = {
     "ELECTION_NOT_NEEDED": "Who should lead does so already.",
     "NO_REASSIGNMENT_IN_PROGRESS": "There is no move to cancel.",
     "GROUP_SUBSCRIBED_TO_TOPIC": "The group is subscribed to the topic, so its offsets cannot be deleted.",
-    "INVALID_RECORD": "A record breaks a rule of its topic, such as having a key where the topic is compacted.",
+    "INVALID_RECORD": "A record breaks a rule of its topic, such as having no key where the topic is compacted.",
     "UNSTABLE_OFFSET_COMMIT": "An open transaction has staged another offset: ask again.",
     "THROTTLING_QUOTA_EXCEEDED": "The client's quota of changes is used up for now.",
     "PRODUCER_FENCED": "Another producer has come with the same transactional id.",

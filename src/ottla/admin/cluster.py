@@ -38,7 +38,7 @@ class Broker:
 class Cluster:
     cluster_id: str
     controller: int | None
-    """As brokers tell it to clients; under KRaft the leader of the quorum may be another node."""
+    """As brokers tell it to clients: under KRaft any of themselves. The active one is the leader of the `Quorum`."""
     brokers: tuple[Broker, ...]
 
 
@@ -100,10 +100,10 @@ def describe_cluster(client: BlockingClient) -> Cluster:
     )
 
 
-def describe_quorum(client: BlockingClient) -> Quorum:
+def describe_quorum(client: BlockingClient, *, timeout_ms: int | None = None) -> Quorum:
     """The controllers, as their leader sees them."""
     asked = TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])
-    answer = client.ask_any(DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse)
+    answer = client.ask_any(DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse, timeout_ms=timeout_ms)
     if answer.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
         why = "no active controller answered in time; a majority of the controllers must live"
         raise KafkaError(ErrorCode(answer.error_code), f"The quorum cannot be described: {why}.")

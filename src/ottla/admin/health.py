@@ -165,7 +165,7 @@ def _brokers(facts: Facts, limits: Limits) -> Iterator[Finding]:
                 subject=f"broker {broker.node}",
                 problem=f"Clients are told to reach it at {address}, and it does not answer there: "
                 f"{facts.unreachable[broker.node]}.",
-                advice="If it runs, set advertised.listeners to an address that clients can reach.",
+                advice="Start it; if it runs, set advertised.listeners to an address that clients can reach.",
             )
 
 

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 
 def main() -> None:
-    """The console script. A `StartupError` is one sentence on standard error and status 1."""
+    """The console script. A `StartupError` is one sentence on standard error and status 1, or 2 if it is of usage."""
     from ottla.cli.quick import find
-    from ottla.errors import KafkaError, StartupError
+    from ottla.errors import KafkaError, StartupError, UsageError
 
     try:
         quick = find(sys.argv[1:])
@@ -26,7 +26,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except StartupError as error:
-        _fail(str(error))
+        _fail(str(error), 2 if isinstance(error, UsageError) else 1)
     except KafkaError as error:
         from ottla.cli.next_steps import sentence
 
@@ -40,9 +40,9 @@ def main() -> None:
         _fail(f"{what}{error.strerror or error}.")
 
 
-def _fail(sentence: str) -> NoReturn:
+def _fail(sentence: str, status: int = 1) -> NoReturn:
     """What clusters and registries say is told, and cannot speak to the terminal."""
     from ottla.cli.output import visible
 
     print(f"ottla: {visible(sentence)}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(status)

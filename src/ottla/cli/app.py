@@ -222,12 +222,12 @@ def format_(
 
 @app.command()
 def sim(
-    seed: Annotated[int | None, typer.Option(help="Run this one seed.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Run this one seed.")] = None,
     seeds: Annotated[str, typer.Option(help="Run these, as in 0-999.")] = "0-9",
     mode: Annotated[str, typer.Option(help="safety or liveness.")] = "safety",
     story: Annotated[bool, typer.Option("--story", help="Tell what happened, moment by moment.")] = False,
-    jobs: Annotated[int, typer.Option(help="So many processes at once.")] = 1,
-    nodes: Annotated[int | None, typer.Option(help="So many nodes, where the seed would choose.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="So many processes at once.")] = 1,
+    nodes: Annotated[int | None, typer.Option(min=1, help="So many nodes, where the seed would choose.")] = None,
     seconds: Annotated[float, typer.Option(help="How long the trouble lasts, in simulated seconds.")] = 60.0,
     mutation: Annotated[str | None, typer.Option(help="Put this historic bug into the nodes.")] = None,
     mutations: Annotated[bool, typer.Option("--mutations", help="List the bugs that can be put in.")] = False,

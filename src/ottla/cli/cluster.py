@@ -22,7 +22,7 @@ from ottla.cli.settings import build_config
 from ottla.config.development import development_settings
 from ottla.config.node import NodeConfig
 from ottla.config.properties import format_properties, parse_properties
-from ottla.errors import StartupError
+from ottla.errors import StartupError, UsageError
 from ottla.log.checkpoints import read_meta_properties
 from ottla.metadata.ids import random_uuid
 from ottla.model import uuid_to_text
@@ -89,7 +89,7 @@ class Plan:
 def check_size(disk: Disk, data: str, nodes: int) -> None:
     """Raise `StartupError` unless `data` can be served by so many nodes: as many as it has, or more."""
     if not 1 <= nodes <= NODES_MAX:
-        raise StartupError(f"--nodes {nodes} is not between 1 and {NODES_MAX}.")
+        raise UsageError(f"--nodes {nodes} is not between 1 and {NODES_MAX}.")
     try:
         identity = read_meta_properties(disk, data)
     except DiskError as error:
@@ -114,7 +114,7 @@ def check_ports(port: int, nodes: int) -> None:
             "its controller takes the port" if nodes == 1 else f"{nodes} nodes and their controllers take ports up to"
         )
         above = CONTROLLER_PORT_DISTANCE + nodes - 1
-        raise StartupError(f"--port {port} is too high: {whose} {above} above, so {last} is the most.")
+        raise UsageError(f"--port {port} is too high: {whose} {above} above, so {last} is the most.")
 
 
 def make_plan(runtime: Runtime, *, data: str, host: str, port: int, nodes: int) -> Plan:

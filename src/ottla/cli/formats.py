@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.errors import StartupError
+from ottla.errors import UsageError
 
 _TOKEN = re.compile(r"%(.)|\\(x[0-9A-Fa-f]{2}|.)|([^%\\]+)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
@@ -49,18 +49,18 @@ _PARTS: dict[str, Part] = {
 
 
 def parse_format(text: str) -> Callable[[Record], bytes]:
-    """A function that prints a record. Raises `StartupError`."""
+    """A function that prints a record. Raises `UsageError`."""
     parts: list[Part] = []
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise StartupError(f"--format ends with a lone {text[-1]!r}: write {text[-1] * 2} for one.")
+            raise UsageError(f"--format ends with a lone {text[-1]!r}: write {text[-1] * 2} for one.")
         at = found.end()
         token, escape, plain = found.groups()
         if token is not None:
             if token not in _PARTS:
-                raise StartupError(f"--format has no token %{token}: choose of %{' %'.join(_PARTS)}.")
+                raise UsageError(f"--format has no token %{token}: choose of %{' %'.join(_PARTS)}.")
             parts.append(_PARTS[token])
         elif escape is not None:
             parts.append(_constant(_escaped(escape)))

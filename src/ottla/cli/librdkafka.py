@@ -112,6 +112,14 @@ class Troubles:
     def is_final(self) -> bool:
         return self._final is not None
 
+    @property
+    def is_invalid_record(self) -> bool:
+        """Does a record break a rule of its topic? Others of its batch, which break none, are refused with it."""
+        from confluent_kafka import KafkaError
+
+        invalid = (KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)
+        return self._final is not None and self._final.code() in invalid
+
     def check(self, subject: str = "") -> None:
         """Raises `StartupError` if there is no going on; `subject` says what did not come to be."""
         from confluent_kafka import KafkaError

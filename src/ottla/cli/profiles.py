@@ -45,10 +45,9 @@ class Profiles:
 
     def find(self, name: str) -> Mapping[str, str]:
         if name not in self.each:
-            known = f"choose one of {', '.join(sorted(self.each))}" if self.each else "none is known yet"
+            known = f"choose one of {', '.join(sorted(self.each))}, or " if self.each else ""
             raise StartupError(
-                f"There is no profile {name}: {known}, or make it with "
-                f"`ottla profile add {name} --bootstrap HOST:PORT`."
+                f"There is no profile {name}: {known}make it with `ottla profile add {name} --bootstrap HOST:PORT`."
             )
         return self.each[name]
 

@@ -22,7 +22,7 @@ from ottla.cli.settings import read_properties
 from ottla.client.blocking import BlockingClient
 from ottla.client.peer import PeerLost
 from ottla.client.settings import ClientSettings, InvalidClientConfig
-from ottla.errors import StartupError
+from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.model import TopicPartition
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -106,6 +106,10 @@ class Session:
                 f"The cluster at {self.bootstrap} does not answer: {error.message}. Start one with `ottla up`, or name "
                 "another with --bootstrap or --profile."
             ) from None
+        except KafkaError as error:
+            if error.code != ErrorCode.MISMATCHED_ENDPOINT_TYPE:
+                raise
+            raise StartupError(f"{self.bootstrap} is a controller's port: name a broker's with --bootstrap.") from None
 
 
 def command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.config.key import InvalidConfig
 from ottla.config.node import NodeConfig
 from ottla.config.properties import parse_properties
-from ottla.errors import StartupError
+from ottla.errors import StartupError, UsageError
 from ottla.runtime.logs import FORMATS, VARIABLE, log_handler
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
-            raise StartupError(f"--set {setting} is not of the form KEY=VALUE.")
+            raise UsageError(f"--set {setting} is not of the form KEY=VALUE.")
         parsed[key.strip()] = value.strip()
     return parsed
 
@@ -46,13 +46,14 @@ def build_config(properties: Mapping[str, str]) -> NodeConfig:
     try:
         return NodeConfig(properties)
     except InvalidConfig as error:
-        raise StartupError(str(error.message)) from None
+        # Kafka's sentence shows a value as it is, and of an empty one nothing would be seen.
+        raise StartupError(str(error.message).replace("Invalid value  for", "Invalid value '' for")) from None
 
 
 def choose_log_format(name: str) -> None:
     """For this process and those that it starts."""
     if name.lower() not in FORMATS:
-        raise StartupError(f"--log-format {name} is none of {', '.join(FORMATS)}.")
+        raise UsageError(f"--log-format {name} is none of {', '.join(FORMATS)}.")
     os.environ[VARIABLE] = name.lower()
 
 
@@ -60,7 +61,7 @@ def configure_logging(level: str, who: str = "", *, audited: bool = False) -> No
     """`who` stands in front of what is said, where several nodes say it in one place. With `audited` the audit log is
     written at any level: a node that is quiet about itself still tells what others do to it."""
     if level.lower() not in _LEVELS:
-        raise StartupError(f"--log-level {level} is none of {', '.join(_LEVELS)}.")
+        raise UsageError(f"--log-level {level} is none of {', '.join(_LEVELS)}.")
     logging.basicConfig(level=_LEVELS[level.lower()], handlers=[log_handler(who)], force=bool(who))
     if audited:
         logging.getLogger(AUDIT).setLevel(logging.INFO)

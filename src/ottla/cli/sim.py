@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ottla.cli.output import plural
-from ottla.errors import StartupError
+from ottla.errors import UsageError
 from ottla.sim.batch import Job, Summary, run_jobs
 from ottla.sim.batch import Progress as Done
 from ottla.sim.faults import KINDS
@@ -27,9 +27,9 @@ def parse_seeds(text: str) -> list[int]:
         try:
             seeds += range(int(first), int(last if dash else first) + 1)
         except ValueError:
-            raise StartupError(f"--seeds {text} is not of the form 0-99.") from None
+            raise UsageError(f"--seeds {text} is not of the form 0-99.") from None
     if not seeds:
-        raise StartupError(f"--seeds {text} names no seed: the smaller number comes first, as in 0-99.")
+        raise UsageError(f"--seeds {text} names no seed: the smaller number comes first, as in 0-99.")
     return seeds
 
 
@@ -44,15 +44,15 @@ def run_sim(
     mutation: str | None,
     resume: Path | None,
 ) -> None:
-    """Exits with status 1 if any seed fails; its number is on the last line."""
+    """Exits with status 1 if any seed fails; its number is on the last line, where else the verdict is."""
     try:
         chosen = Mode(mode)
     except ValueError:
-        raise StartupError(f"--mode {mode} is none of {', '.join(each.value for each in Mode)}.") from None
+        raise UsageError(f"--mode {mode} is none of {', '.join(each.value for each in Mode)}.") from None
     if mutation is not None and mutation not in MUTATIONS:
-        raise StartupError(f"--mutation {mutation} is not known: --mutations lists them.")
+        raise UsageError(f"--mutation {mutation} is not known: --mutations lists them.")
     if seconds <= 0:
-        raise StartupError("--seconds must be more than none.")
+        raise UsageError("--seconds must be more than none.")
     console = Console(highlight=False)
     # With a bug put back nothing is proved for later, and what passed without it says nothing.
     done = None
@@ -104,6 +104,7 @@ def run_sim(
         console.print(f"failing seeds: {failing}")
     if summary.failures or missing:
         sys.exit(1)
+    console.print("Everything that must hold held.")
 
 
 def _choices(nodes: int | None, seconds: float, mutation: str | None) -> str:

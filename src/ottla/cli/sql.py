@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ottla.cli.pipeline import need_spark
-from ottla.errors import StartupError
+from ottla.errors import StartupError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -40,13 +40,13 @@ def run_sql(
     from ottla.spark.sql import FILES, SqlError, Topics, each_row, write_file
 
     if output is not None and output.suffix not in FILES:
-        raise StartupError(f"--output {output} is of no kind that can be written: let it end in {', '.join(FILES)}.")
+        raise UsageError(f"--output {output} is of no kind that can be written: let it end in {', '.join(FILES)}.")
     if output is not None and not output.absolute().parent.is_dir():
         raise StartupError(f"--output {output} is in a directory that does not exist: create it first.")
     if output is not None and follow:
-        raise StartupError("--follow shows rows and writes no file: leave it out, or use `ottla pipeline run`.")
+        raise UsageError("--follow shows rows and writes no file: leave it out, or use `ottla pipeline run`.")
     if from_beginning and not follow:
-        raise StartupError("--from-beginning goes with --follow: without it all that is there is read anyway.")
+        raise UsageError("--from-beginning goes with --follow: without it all that is there is read anyway.")
     topics = Topics(
         bootstrap=properties["bootstrap.servers"],
         properties=properties,

@@ -6,7 +6,7 @@ import re
 import time
 from datetime import UTC, datetime
 
-from ottla.errors import StartupError
+from ottla.errors import UsageError
 
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d|w)")
 _LONG_MAX = (1 << 63) - 1
@@ -34,7 +34,7 @@ def _moment(text: str, now: int) -> int:
     try:
         moment = datetime.fromisoformat(wanted)
     except ValueError:
-        raise StartupError(
+        raise UsageError(
             f"{text!r} is no time: write milliseconds since 1970, a date as in 2026-01-31T12:00:00Z, or -10m."
         ) from None
     if moment.tzinfo is None:
@@ -46,7 +46,7 @@ def parse_duration(text: str) -> int:
     """Milliseconds, of `90s`, `10m`, `2h`, `7d`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise StartupError(f"{text!r} is no duration: write as in 500ms, 90s, 10m, 2h or 7d.")
+        raise UsageError(f"{text!r} is no duration: write as in 500ms, 90s, 10m, 2h or 7d.")
     return int(found[1]) * _UNITS_MS[found[2]]
 
 

@@ -38,6 +38,7 @@ ELEMENTS_MAX = 1_000_000
 """Elements of all arrays of a response together: a fetch has one a partition, and one an aborted transaction."""
 
 _LENGTH = Struct(">i").unpack_from
+_METADATA = 3
 _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 _CORRELATION_IDS = 1 << 31
 
@@ -127,7 +128,8 @@ class Conversation(Generic[T]):
 
     def ask(self, request: Message, response: type[Message], token: T, *, max_version: int = 1000) -> bytes:
         """What to send. Raises `KafkaError` (UNSUPPORTED_VERSION) where there is no version that both sides speak, or
-        where that version cannot say what the request has to say; then nothing was asked."""
+        where that version cannot say what the request has to say, or (MISMATCHED_ENDPOINT_TYPE) where a controller is
+        taken for a broker; then nothing was asked."""
         return b"".join(self.ask_in_pieces(request, response, token, max_version=max_version))
 
     def ask_in_pieces(
@@ -140,6 +142,9 @@ class Conversation(Generic[T]):
         assert self._versions is not None, "the peer has not answered the greeting"
         assert request.API_KEY is not None
         api = APIS[request.API_KEY]
+        if api.key == _METADATA and _METADATA not in self._versions:
+            # Every broker serves it, and no controller does.
+            raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "A controller was asked for what brokers know.")
         low, high = self._versions.get(api.key, (0, -1))
         version = min(high, api.last_version, max_version)
         if version < max(low, api.first_version):

@@ -97,7 +97,7 @@ class NodeConfig:
                 similar = difflib.get_close_matches(name, keys(Scope.BROKER), n=1, cutoff=0.85)
                 successor = similar[0] if similar else None
             instead = "" if successor is None else f": use {successor} instead"
-            yield f"The configuration {name} is not known and has no effect{instead}."
+            yield f"The configuration {name!r} is not known and has no effect{instead}."
         if self.get_list("config.providers"):
             yield "config.providers is set, but variables in values are not replaced."
 

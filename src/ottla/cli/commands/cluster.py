@@ -12,12 +12,15 @@ from ottla.admin import cluster, log_dirs, reassignment, topics
 from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, parse_partitions
 from ottla.client.blocking import BlockingClient
-from ottla.errors import ErrorCode, StartupError
+from ottla.errors import ErrorCode, KafkaError, StartupError
 from ottla.model import TopicPartition
 
 app = group("The cluster: its brokers and quorum, elections of leaders, moves of replicas.")
 
 _LOOK_AGAIN_S = 0.5
+_UNKNOWN = -1
+_CONTROLLER_MS = 5_000
+"""Who wants to see the brokers does not wait longer for a quorum that has no leader."""
 
 
 @command(app, "status", examples=["ottla cluster status", "ottla cluster status --json | jq .brokers"])
@@ -28,6 +31,7 @@ def status(session: Session) -> None:
         all_topics = topics.list_topics(client)
         directories = log_dirs.describe_log_dirs(client)
         features = cluster.list_features(client)
+        controller = _controller(client, found) if session.out.as_json else None
     partitions = [each for topic in all_topics for each in topic.partitions]
     rows: list[dict[str, Any]] = []
     for broker in found.brokers:
@@ -49,7 +53,7 @@ def status(session: Session) -> None:
         )
     summary = {
         "cluster_id": found.cluster_id,
-        "controller": found.controller,
+        "controller": controller,
         "topics": len(all_topics),
         "partitions": len(partitions),
         "under_replicated": sum(each.is_under_replicated for each in partitions),
@@ -91,7 +95,9 @@ def quorum(session: Session) -> None:
         session.out.item({**item, "replicas": rows}, "")
         return
     session.out.item({}, f"leader {found.leader} in epoch {found.leader_epoch}, committed to {found.high_watermark}\n")
-    session.out.rows(rows, {"NODE": "node", "ROLE": "role", "LOG END": "log_end_offset", "LAG": "lag"})
+    # A leader that has not heard of a voter yet does not know how far it is.
+    shown = [{**row, "log_end_offset": None, "lag": None} if row["log_end_offset"] == _UNKNOWN else row for row in rows]
+    session.out.rows(shown, {"NODE": "node", "ROLE": "role", "LOG END": "log_end_offset", "LAG": "lag"})
 
 
 @command(
@@ -247,6 +253,15 @@ def _watch(session: Session, client: BlockingClient, wanted: set[tuple[str, int]
             bar.update(task, description=plural(len(left), "partition"), completed=copied, total=total)
             time.sleep(_LOOK_AGAIN_S)
     session.out.item({"done": True}, "done")
+
+
+def _controller(client: BlockingClient, found: cluster.Cluster) -> int | None:
+    """The active one; none if there is none, or if who asks may not know. Only of a cluster so old that it has no
+    quorum the brokers know it."""
+    try:
+        return cluster.describe_quorum(client, timeout_ms=_CONTROLLER_MS).leader
+    except KafkaError as error:
+        return found.controller if error.code == ErrorCode.UNSUPPORTED_VERSION else None
 
 
 def _is_silent(directories: list[log_dirs.LogDirectory]) -> bool:

@@ -23,7 +23,7 @@ from ottla.cli.librdkafka import Troubles, librdkafka_config, sentence
 from ottla.cli.schemas import RegistryUrl, asking_registry, registry_of
 from ottla.cli.serialization import Decoder, Undecodable
 from ottla.cli.session import Session, command, single
-from ottla.errors import StartupError
+from ottla.errors import StartupError, UsageError
 from ottla.model import TopicPartition
 
 app = single()
@@ -264,7 +264,7 @@ def _starts(session: Session, topics: list[str], only: list[int] | None, where: 
     try:
         number = int(where)
     except ValueError:
-        raise StartupError(f"--offset {where}: write beginning, end, a number, or a time after an @.") from None
+        raise UsageError(f"--offset {where}: write beginning, end, a number, or a time after an @.") from None
     if where.startswith("-"):
         return {each: max(bounds[each].end + number, bounds[each].start) for each in partitions}
     return {each: min(max(number, bounds[each].start), bounds[each].end) for each in partitions}

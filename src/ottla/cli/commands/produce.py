@@ -23,7 +23,7 @@ from ottla.cli.output import plural
 from ottla.cli.schemas import RegistryUrl, find_schema, registry_of, split_message
 from ottla.cli.session import Session, command, single
 from ottla.cli.stalls import Stall
-from ottla.errors import StartupError
+from ottla.errors import KafkaError, StartupError
 
 app = single()
 
@@ -146,8 +146,10 @@ class Sender:
     def __init__(self, session: Session, topic: str, config: dict[str, Any], choose: Choose | None) -> None:
         from confluent_kafka import KafkaException, Producer
 
+        self._session = session
         self._topic = topic
         self._choose = choose
+        self._without_key = False
         self._refusal: type[Exception] = KafkaException
         self._troubles = Troubles(session.bootstrap)
         self._stall = Stall(session, topic, now=time.monotonic)
@@ -179,6 +181,7 @@ class Sender:
                 continue
             except self._refusal as error:
                 self._refuse(draft, error.args[0])
+            self._without_key = self._without_key or draft.key is None
             self._producer.poll(0)
             self.sent_bytes += len(draft.key or b"") + len(draft.value or b"")
             return
@@ -192,17 +195,20 @@ class Sender:
 
     def finish(self) -> None:
         self._stall.on_progress()
-        while left := self._producer.flush(0.5):
-            self._check()
-            self._stall.look(left)
+        try:
+            while left := self._producer.flush(0.5):
+                self._check()
+                self._stall.look(left)
+        except self._refusal as error:  # What is fatal for librdkafka it may tell in this way first.
+            self._troubles.on_refusal(error.args[0])
         self._check()
 
     def _refuse(self, draft: Draft, error: Any) -> NoReturn:
         """What librdkafka does not even take."""
-        from confluent_kafka import KafkaError
+        from confluent_kafka import KafkaError as Refused
 
         self._give_up()
-        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        if error.code() == Refused.MSG_SIZE_TOO_LARGE:
             raise StartupError(
                 f"A record of {len(draft.key or b'') + len(draft.value or b'')} bytes is more than a producer sends "
                 "unless told so: raise -X message.max.bytes, and max.message.bytes of the topic."
@@ -219,12 +225,29 @@ class Sender:
     def _check(self) -> None:
         if self._troubles.is_final:
             self._give_up()
+            if self._without_key and self._troubles.is_invalid_record and _is_compacted(self._session, self._topic):
+                raise StartupError(
+                    f"A record without a key was not taken: {self._topic} is compacted, and keeps the last record of "
+                    "each key. Give all the same with -k, or say with -K what stands between key and value."
+                )
             self._troubles.check("A record was not taken: ")
 
     def _give_up(self) -> None:
         """Also on what is kept for records on their way, or librdkafka would try on until the process ends."""
         self._producer.purge()
         self._producer.poll(0)
+
+
+def _is_compacted(session: Session, topic: str) -> bool:
+    """Asked of the cluster: why it refuses a record stands in its answer, but librdkafka does not pass that on."""
+    from ottla.admin.configs import ResourceKind, describe_configs
+
+    try:
+        with session.client() as client:
+            found = describe_configs(client, ResourceKind.TOPIC, topic, keys=["cleanup.policy"])
+    except (KafkaError, StartupError):
+        return False  # Who may write to a topic need not be allowed to see its configs.
+    return any("compact" in (each.value or "").split(",") for each in found)
 
 
 def _chooser(session: Session, topic: str, partition: int, name: str) -> Choose | None:

@@ -11,7 +11,7 @@ from ottla.admin import configs, topics
 from ottla.cli import complete
 from ottla.cli.output import plural, size
 from ottla.cli.session import Session, command, confirm, group, pairs, parse_partitions
-from ottla.errors import ErrorCode, KafkaError, StartupError
+from ottla.errors import ErrorCode, KafkaError, UsageError
 from ottla.model import TopicPartition
 
 app = group("Topics: make them, look at them, change and delete them.")
@@ -252,7 +252,7 @@ def _trim_points(session: Session, partitions: list[TopicPartition], before: str
     if before.isdecimal():
         return dict.fromkeys(partitions, int(before))
     if not before.startswith("@"):
-        raise StartupError(f"--before {before}: write an offset, `end`, or a time after an @.")
+        raise UsageError(f"--before {before}: write an offset, `end`, or a time after an @.")
     with session.client() as client:
         found = list_offsets(client, dict.fromkeys(partitions, parse_moment(before[1:])))
     return {each: topics.TO_THE_END if found[each].offset == NO_OFFSET else found[each].offset for each in partitions}

@@ -16,7 +16,7 @@ from ottla.admin import users
 from ottla.cli import complete
 from ottla.cli.output import visible
 from ottla.cli.session import Session, command, group
-from ottla.errors import StartupError
+from ottla.errors import StartupError, UsageError
 from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
 
 app = group("SCRAM's users of a running cluster.")
@@ -35,7 +35,7 @@ def set_user(
     """Make a user, or give one a new password, which is asked for or read from standard input."""
     _check(mechanism)
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise StartupError(f"--iterations must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}.")
+        raise UsageError(f"--iterations must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}.")
     password = _password()
     with session.client() as client:
         users.set_user(client, name, password, mechanism=mechanism, iterations=iterations)
@@ -70,7 +70,7 @@ def list_users(session: Session) -> None:
 
 def _check(mechanism: str) -> None:
     if mechanism not in users.MECHANISMS:
-        raise StartupError(f"--mechanism {mechanism} is none of {', '.join(users.MECHANISMS)}.")
+        raise UsageError(f"--mechanism {mechanism} is none of {', '.join(users.MECHANISMS)}.")
 
 
 def _password() -> str:
