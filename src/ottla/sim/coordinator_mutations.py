@@ -212,7 +212,7 @@ COORDINATOR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="epoch-leak",
         what="a coordinator keeps in memory what it could not write (KAFKA-9666)",
-        breaks=("C8", "D17", "D15", "C1", "C9", "D16"),
+        breaks=("C8", "D17", "D15", "C1", "C9", "D16", "D8"),
         apply=_epoch_leak,
         with_groups=True,
     ),
