@@ -120,6 +120,16 @@ def test_an_eligible_replica_is_elected_into_an_empty_set(checker: InSyncChecker
         checker.on_changed(PLACE, TOPIC_ID, before, partition(1, epoch=8, leader_epoch=4), image())
 
 
+def test_it_may_have_started_anew_since_its_last_leader_asked_for_it(checker: InSyncChecker) -> None:
+    """A proposal that nobody granted is not what put it there, but its election is, and it alone."""
+    propose(checker)
+    before = PartitionImage((1, 2, 3), (1,), 1, 3, 7, (HOME,) * 3, elr=(2, 3))
+    restarted = image(epochs={**EPOCHS, 2: 41, 3: 42})
+    checker.on_changed(PLACE, TOPIC_ID, before, partition(3, epoch=8, leader_epoch=4), restarted)
+    with pytest.raises(Violation, match=r"A18: .*node 2 .*epochs \[20\], and is registered with 41"):
+        checker.on_changed(PLACE, TOPIC_ID, before, partition(3, 2, epoch=8, leader_epoch=4), restarted)
+
+
 @pytest.mark.parametrize(
     ("after", "fenced", "fair"),
     [

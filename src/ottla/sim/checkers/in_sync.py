@@ -90,11 +90,14 @@ class InSyncChecker:
         asked: list[ProposeIsr],
         image: MetadataImage,
     ) -> None:
+        # An election of one that was eligible makes it the first of a new set. Nothing else does without a leader.
+        eligible = (*before.elr, *before.last_known_elr)
+        is_election = after.leader_epoch > before.leader_epoch and (after.leader_recovery_state or replica in eligible)
+        if is_election and replica == after.leader:
+            return  # Whatever was asked for before, and not granted.
         epochs = [member.broker_epoch for proposal in asked for member in proposal.isr if member.replica_id == replica]
         if not epochs:
-            # An election of one that was eligible makes it the first of a new set. Nothing else does without a leader.
-            eligible = (*before.elr, *before.last_known_elr)
-            if after.leader_epoch > before.leader_epoch and (after.leader_recovery_state or replica in eligible):
+            if is_election:
                 return
             raise Violation(
                 "A24", f"{place}: node {replica} has joined the isr {before.isr}, and no leader has asked for it"
