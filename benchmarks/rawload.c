@@ -3,7 +3,6 @@
  *
  *   rawload produce   KEY=VALUE...   pipelined Produce requests, as fast as they are acknowledged or at a fixed rate
  *   rawload fetch     KEY=VALUE...   one consumer: in order from the start to the end, or at random offsets
- *   rawload commit    KEY=VALUE...   consumers that commit offsets, one request of each in flight
  *   rawload first-ack KEY=VALUE...   poll a starting server until one record is acknowledged, and say when that was
  *   rawload sink      KEY=VALUE...   a server that only counts frames and answers, to measure rawload's own ceiling
  *   rawload evict     FILE...        write files back, drop them from the page cache, and count what stayed resident
@@ -22,96 +21,16 @@
  * of the server shows in every request it delayed (no coordinated omission).
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <endian.h>
-#include <errno.h>
+#define PROGRAM "rawload"
+#include "raw.h"
+
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
-#include <time.h>
-#include <unistd.h>
-
-enum {
-    PRODUCE = 0, FETCH = 1, LIST_OFFSETS = 2, METADATA = 3, OFFSET_COMMIT = 8, API_VERSIONS = 18, INIT_PRODUCER_ID = 22
-};
-
-static void die(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("rawload: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(1);
-}
-
-static void *need(void *memory) {
-    if (!memory)
-        die("out of memory");
-    return memory;
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int64_t wall_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME_COARSE, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static double cpu_seconds(void) {
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
-}
-
-/* ---- options: KEY=VALUE, every key must be asked for ------------------------------------------------------------ */
-
-static char **option_list;
-static int option_count;
-static bool option_used[64];
-
-static const char *option(const char *key, const char *fallback) {
-    size_t length = strlen(key);
-    for (int i = 0; i < option_count; i++)
-        if (!strncmp(option_list[i], key, length) && option_list[i][length] == '=') {
-            option_used[i] = true;
-            return option_list[i] + length + 1;
-        }
-    return fallback;
-}
-
-static double number(const char *key, double fallback) {
-    const char *text = option(key, NULL);
-    return text ? atof(text) : fallback;
-}
-
-static void no_other_options(void) {
-    for (int i = 0; i < option_count; i++)
-        if (!option_used[i])
-            die("unknown option %s", option_list[i]);
-}
 
 /* ---- CRC-32C ---------------------------------------------------------------------------------------------------- */
 
@@ -170,173 +89,6 @@ static void zeros_table(uint32_t table[4][256], size_t size) {
     for (int byte = 0; byte < 4; byte++)
         for (uint32_t value = 0; value < 256; value++)
             table[byte][value] = apply(total, value << (8 * byte));
-}
-
-/* ---- bytes ------------------------------------------------------------------------------------------------------ */
-
-typedef struct {
-    uint8_t *at;
-} Out;
-
-static void put8(Out *o, int v) { *o->at++ = (uint8_t)v; }
-static void put16(Out *o, int v) { uint16_t x = htobe16((uint16_t)v); memcpy(o->at, &x, 2); o->at += 2; }
-static void put32(Out *o, int64_t v) { uint32_t x = htobe32((uint32_t)v); memcpy(o->at, &x, 4); o->at += 4; }
-static void put64(Out *o, int64_t v) { uint64_t x = htobe64((uint64_t)v); memcpy(o->at, &x, 8); o->at += 8; }
-static void put_bytes(Out *o, const void *bytes, size_t size) { memcpy(o->at, bytes, size); o->at += size; }
-static void put_uvarint(Out *o, uint64_t v) {
-    for (; v >= 128; v >>= 7)
-        put8(o, (int)(v & 127) | 128);
-    put8(o, (int)v);
-}
-static void put_varint(Out *o, int64_t v) { put_uvarint(o, ((uint64_t)v << 1) ^ (uint64_t)(v >> 63)); }
-static void put_compact(Out *o, const char *text) {
-    put_uvarint(o, strlen(text) + 1);
-    put_bytes(o, text, strlen(text));
-}
-static size_t varint_size(int64_t v) {
-    uint8_t scratch[10];
-    Out o = {scratch};
-    put_varint(&o, v);
-    return (size_t)(o.at - scratch);
-}
-
-typedef struct {
-    const uint8_t *at, *end;
-} In;
-
-static const uint8_t *take(In *in, size_t size) {
-    if ((size_t)(in->end - in->at) < size)
-        die("a response ended early");
-    const uint8_t *bytes = in->at;
-    in->at += size;
-    return bytes;
-}
-static int get16(In *in) { uint16_t x; memcpy(&x, take(in, 2), 2); return (int16_t)be16toh(x); }
-static int32_t get32(In *in) { uint32_t x; memcpy(&x, take(in, 4), 4); return (int32_t)be32toh(x); }
-static int64_t get64(In *in) { uint64_t x; memcpy(&x, take(in, 8), 8); return (int64_t)be64toh(x); }
-static uint64_t get_uvarint(In *in) {
-    uint64_t v = 0;
-    for (int shift = 0;; shift += 7) {
-        uint8_t byte = *take(in, 1);
-        v |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128)
-            return v;
-    }
-}
-static int64_t get_count(In *in) { return (int64_t)get_uvarint(in) - 1; }
-static void skip_compact(In *in) {
-    int64_t size = get_count(in);
-    if (size > 0)
-        take(in, (size_t)size);
-}
-static void skip_tags(In *in) {
-    for (uint64_t count = get_uvarint(in); count; count--) {
-        get_uvarint(in);
-        take(in, get_uvarint(in));
-    }
-}
-static void skip_int32s(In *in) {
-    int64_t count = get_count(in);
-    if (count > 0)
-        take(in, 4 * (size_t)count);
-}
-
-/* ---- connections ------------------------------------------------------------------------------------------------ */
-
-static int dial(int port, bool patient) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htobe16((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    for (;;) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
-        if (fd < 0)
-            die("socket: %s", strerror(errno));
-        if (!connect(fd, (void *)&address, sizeof address)) {
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-            return fd;
-        }
-        if (!patient)
-            die("connect to port %d: %s", port, strerror(errno));
-        close(fd);
-        usleep(1000);
-    }
-}
-
-static bool read_whole(int fd, uint8_t *bytes, size_t size) {
-    while (size) {
-        ssize_t got = read(fd, bytes, size);
-        if (got <= 0) {
-            if (got < 0 && errno == EINTR)
-                continue;
-            return false;
-        }
-        bytes += got;
-        size -= (size_t)got;
-    }
-    return true;
-}
-
-static bool try_write(int fd, const uint8_t *bytes, size_t size) {
-    while (size) {
-        ssize_t put = write(fd, bytes, size);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return false;
-        bytes += put;
-        size -= (size_t)put;
-    }
-    return true;
-}
-
-static void write_whole(int fd, const uint8_t *bytes, size_t size) {
-    if (!try_write(fd, bytes, size))
-        die("write: %s", strerror(errno));
-}
-
-static uint8_t *request_start;
-
-/* Begin a request with header version 2 (flexible), or 1 for ApiVersions 0, whose length `finish` fills in. */
-static Out begin(uint8_t *buffer, int api, int version) {
-    Out o = {request_start = buffer};
-    put32(&o, 0);
-    put16(&o, api);
-    put16(&o, version);
-    put32(&o, 0);
-    put16(&o, 7);
-    put_bytes(&o, "rawload", 7);
-    if (api != API_VERSIONS)
-        put8(&o, 0);
-    return o;
-}
-
-static size_t finish(Out *o) {
-    size_t size = (size_t)(o->at - request_start);
-    Out length = {request_start};
-    put32(&length, (int64_t)size - 4);
-    return size;
-}
-
-static uint8_t *answer;
-static size_t answer_room;
-
-/* Send what `o` holds and read the answer, whose body begins after the response header. */
-static In call(int fd, Out *o, bool flexible) {
-    uint8_t length[4];
-    size_t size = finish(o);
-    write_whole(fd, request_start, size);
-    if (!read_whole(fd, length, 4))
-        die("the server closed the connection");
-    In frame = {length, length + 4};
-    size = (size_t)get32(&frame);
-    if (size > answer_room)
-        answer = need(realloc(answer, answer_room = size));
-    if (!read_whole(fd, answer, size))
-        die("the server closed the connection");
-    In in = {answer, answer + size};
-    get32(&in);
-    if (flexible)
-        skip_tags(&in);
-    return in;
 }
 
 /* ---- what is asked before a run --------------------------------------------------------------------------------- */
@@ -462,7 +214,7 @@ static void init_producer_id(int fd, int64_t *producer_id, int *producer_epoch) 
 
 static void api_versions(int fd) {
     uint8_t buffer[64];
-    Out o = begin(buffer, API_VERSIONS, 0);
+    Out o = begin_as(buffer, API_VERSIONS, 0, false);
     In in = call(fd, &o, false);
     int error = get16(&in);
     if (error)
@@ -1059,125 +811,6 @@ static void fetch(void) {
     printf("}\n");
 }
 
-/* ---- commit ----------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    int fd, group, requests;
-    uint8_t *received;
-    size_t received_size;
-} Committer;
-
-static struct {
-    const char *topic, *group;
-    int partitions;
-    uint8_t *request;
-    uint64_t requests, errors;
-} commits;
-
-/* Every consumer commits the same partitions again and again, each time one further, in a group of its own. */
-static void commit_once(Committer *c) {
-    char group[64];
-    snprintf(group, sizeof group, "%s-%d", commits.group, c->group);
-    Out o = begin(commits.request, OFFSET_COMMIT, 8);
-    put_compact(&o, group);
-    put32(&o, -1);
-    put_compact(&o, "");
-    put_uvarint(&o, 0);
-    put_uvarint(&o, 2);
-    put_compact(&o, commits.topic);
-    put_uvarint(&o, (uint64_t)commits.partitions + 1);
-    for (int partition = 0; partition < commits.partitions; partition++) {
-        put32(&o, partition);
-        put64(&o, 1000 + c->requests);
-        put32(&o, -1);
-        put_compact(&o, "");
-        put8(&o, 0);
-    }
-    put8(&o, 0);
-    put8(&o, 0);
-    write_whole(c->fd, commits.request, finish(&o));
-    c->requests++;
-}
-
-static void check_commit_response(const uint8_t *frame, size_t size) {
-    In in = {frame, frame + size};
-    get32(&in);
-    skip_tags(&in);
-    get32(&in);
-    for (int64_t topics = get_count(&in); topics > 0; topics--) {
-        skip_compact(&in);
-        for (int64_t partitions = get_count(&in); partitions > 0; partitions--) {
-            get32(&in);
-            if (get16(&in))
-                commits.errors++;
-            skip_tags(&in);
-        }
-        skip_tags(&in);
-    }
-    commits.requests++;
-}
-
-/* `groups`: commit once for each of so many groups and end, instead of going on for `seconds`. */
-static void commit(void) {
-    int port = (int)number("port", 0), consumers = (int)number("connections", 50);
-    int groups = (int)number("groups", 0), begun = 0, left = consumers;
-    double seconds = number("seconds", 1);
-    commits.topic = option("topic", "topic");
-    commits.group = option("group", "group");
-    commits.partitions = (int)number("partitions", 1);
-    no_other_options();
-    size_t room = 4096 + 32 * (size_t)commits.partitions;
-    commits.request = need(malloc(room));
-    int poller = epoll_create1(EPOLL_CLOEXEC);
-    Committer *all = need(calloc((size_t)consumers, sizeof *all));
-    for (int index = 0; index < consumers; index++) {
-        Committer *c = &all[index];
-        *c = (Committer){.fd = dial(port, false), .received = need(malloc(room))};
-        c->group = begun++;
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-        epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
-    }
-    double start = now(), end = start + seconds, cpu = cpu_seconds();
-    for (int index = 0; index < consumers; index++)
-        commit_once(&all[index]);
-    while (left) {
-        struct epoll_event events[64];
-        int count = epoll_wait(poller, events, 64, 30000);
-        if (!count)
-            die("no answer to a commit for 30 s");
-        for (int index = 0; index < count; index++) {
-            Committer *c = events[index].data.ptr;
-            ssize_t got = read(c->fd, c->received + c->received_size, room - c->received_size);
-            if (got <= 0)
-                die("the server closed the connection");
-            c->received_size += (size_t)got;
-            if (c->received_size < 4)
-                continue;
-            In in = {c->received, c->received + 4};
-            size_t size = (size_t)get32(&in);
-            if (size + 4 > room)
-                die("an OffsetCommit response of %zu bytes", size);
-            if (c->received_size < size + 4)
-                continue;
-            check_commit_response(c->received + 4, size);
-            c->received_size = 0;
-            if (groups ? begun >= groups : now() >= end) {
-                left--;
-                continue;
-            }
-            if (groups)
-                c->group = begun++;
-            commit_once(c);
-        }
-    }
-    double took = now() - start;
-    printf("{\"requests_s\":%.1f,\"requests\":%llu,\"errors\":%llu,\"seconds\":%.4f,\"client_cpu\":%.3f}\n",
-           (double)commits.requests / took, (unsigned long long)commits.requests, (unsigned long long)commits.errors,
-           took, (cpu_seconds() - cpu) / took);
-    if (commits.errors)
-        die("%llu commits were refused", (unsigned long long)commits.errors);
-}
-
 /* ---- first-ack -------------------------------------------------------------------------------------------------- */
 
 static void first_ack(void) {
@@ -1405,14 +1038,9 @@ static void evict(int count, char **paths) {
 }
 
 int main(int count, char **arguments) {
-    struct rlimit files;
     if (count < 2)
-        die("produce, fetch, commit, first-ack, sink or evict?");
-    if (!getrlimit(RLIMIT_NOFILE, &files)) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-    signal(SIGPIPE, SIG_IGN);
+        die("produce, fetch, first-ack, sink or evict?");
+    use_all_connections();
     crc_setup();
     option_list = arguments + 2;
     option_count = count - 2;
@@ -1426,13 +1054,11 @@ int main(int count, char **arguments) {
         produce();
     else if (!strcmp(arguments[1], "fetch"))
         fetch();
-    else if (!strcmp(arguments[1], "commit"))
-        commit();
     else if (!strcmp(arguments[1], "first-ack"))
         first_ack();
     else if (!strcmp(arguments[1], "sink"))
         sink();
     else
-        die("produce, fetch, commit, first-ack, sink or evict?");
+        die("produce, fetch, first-ack, sink or evict?");
     return 0;
 }
