@@ -152,7 +152,7 @@ async def test_a_deadline_that_is_put_off_a_thousand_times_is_one_timer() -> Non
     deadline = wheel.deadline(45_000, lambda: fired.append(clock.now_s))
     for _ in range(1000):
         pass_ms(wheel, clock, 3)
-        deadline.put(45_000)
+        deadline.put(wheel.now_ms() + 45_000)
     assert sum(len(slot) for slot in wheel._slots.values()) == 1
     last_put_s = clock.now_s
     pass_ms(wheel, clock, 44_999)
@@ -170,9 +170,9 @@ async def test_a_deadline_draws_nearer_and_can_be_cancelled() -> None:
     wheel = TimerWheel(clock)
     fired: list[str] = []
     nearer = wheel.deadline(500, lambda: fired.append("nearer"))
-    nearer.put(10)
+    nearer.put(wheel.now_ms() + 10)
     put_off = wheel.deadline(10, lambda: fired.append("put off and cancelled"))
-    put_off.put(20)
+    put_off.put(wheel.now_ms() + 20)
     pass_ms(wheel, clock, 15)
     assert fired == ["nearer"]
     put_off.cancel()
@@ -188,7 +188,7 @@ async def test_a_clock_that_is_set_ahead_makes_due_what_it_passes() -> None:
     wheel.after(5_000, lambda: fired.append("passed"))
     wheel.after(50_000, lambda: fired.append("to come"))
     deadline = wheel.deadline(8_000, lambda: fired.append("put off"))
-    deadline.put(20_000)
+    deadline.put(wheel.now_ms() + 20_000)
     clock.now_s += 10
     wheel.on_clock_moved()
     assert fired == ["passed"]

@@ -115,6 +115,7 @@ class ClientConnection:
         "_out_of_memory",
         "_outgoing",
         "_paused",
+        "_peer_host",
         "_plain_length_max",
         "_running",
         "_service",
@@ -152,6 +153,7 @@ class ClientConnection:
         self._answered_http = False
         self._plain_length_max = min(service.frame_bytes_max, LEAST_LENGTH - 1)
         self._transport: Connection | None = None
+        self._peer_host = ""
         self._buffer: bytearray | None = None
         self._view: memoryview | None = None
         self._start = 0
@@ -205,7 +207,7 @@ class ClientConnection:
     @property
     def host(self) -> str:
         """Where the client is whose rights count."""
-        return self.borrowed_host or self.peer[0]
+        return self.borrowed_host or self._peer_host
 
     @property
     def in_flight(self) -> int:
@@ -215,6 +217,7 @@ class ClientConnection:
 
     def connection_made(self, connection: Connection) -> None:
         self._transport = connection
+        self._peer_host = connection.peer[0]
         if not self._service.opened(self):
             self.close("too many connections")
 
@@ -230,7 +233,7 @@ class ClientConnection:
         if self._service.buffers.is_short and len(self._buffer) == POOLED_BYTES:
             # What cannot be kept where it is has to be put aside, so it is taken in small pieces.
             return self._view[self._end : self._end + STASH_BYTES_MAX]
-        return self._view[self._end :]
+        return self._view[self._end :] if self._end else self._view
 
     def buffer_updated(self, size: int) -> None:
         self._end += size
@@ -418,6 +421,9 @@ class ClientConnection:
         assert view is not None
         start, end = self._start, self._end
         left = end - start
+        if not left:
+            self._release_buffer()
+            return
         if left <= STASH_BYTES_MAX or not self._service.buffers.hold(buffer):
             # If paused, whole requests may be among them: `_resume` takes them up again.
             self._stash = bytes(view[start:end])
@@ -494,7 +500,8 @@ class ClientConnection:
             self._send(reply)
         if not self._running:
             self._flush()
-            self._resume()
+            if self._paused:
+                self._resume()
 
     def _send(self, reply: Ready) -> None:
         if reply is None:

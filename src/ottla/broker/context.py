@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.access.authorisation import Asker
@@ -67,6 +69,13 @@ class Context(NamedTuple):
         )
         return asker.may(operation, kind, name)
 
+    @property
+    def may_describe(self) -> Callable[[str], bool]:
+        """Which topics the client may know of, where it is refused nothing for asking."""
+        if self.services.authorizer is None:
+            return _everything
+        return partial(self.silently.may_topic, Operation.DESCRIBE)
+
     def may_for_some(self, operation: Operation, kind: ResourceType) -> bool:
         """To any resource of the kind, whatever its name?"""
         authorizer = self.services.authorizer
@@ -83,6 +92,10 @@ class Context(NamedTuple):
 
     def may_transactional(self, operation: Operation, name: str) -> bool:
         return self.may(operation, ResourceType.TRANSACTIONAL_ID, name)
+
+
+def _everything(topic: str) -> bool:
+    return True
 
 
 class ClientRequester:

@@ -19,6 +19,7 @@ from ottla.broker.bounds.limits import ELEMENTS_MAX, LINGER_MS, READ_AT_ONCE_BYT
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import ClientConnection
 from ottla.broker.context import Context
+from ottla.broker.known_answers import REPEATED, KnownAnswers
 from ottla.broker.monitoring.request_metrics import SAMPLE_MASK, ApiMeters
 from ottla.broker.promise import Promise
 from ottla.broker.reply import CloseConnection, Deferred, Reply
@@ -42,9 +43,15 @@ ENVELOPE = 58
 
 
 class _Served(NamedTuple):
+    """What is looked up once for an API."""
+
     api: Api
     request: type[Message]
     handler: Handler
+    meters: ApiMeters
+    elements_max: int
+    may_be_long: bool
+    is_repeated: bool
 
 
 class Dispatcher:
@@ -64,6 +71,7 @@ class Dispatcher:
         self._produce_requests = self._metrics.produce.requests
         self._produce_bytes = self._metrics.produce.bytes
         self._start_known = produce.start_known
+        self._answers = KnownAnswers(services)
         self._start_commit: Callable[..., Reply | None] | None = None
         """OffsetCommit's short way, once there was one: what groups need is not loaded before."""
 
@@ -187,16 +195,24 @@ class Dispatcher:
         if api_key == ENVELOPE and not self._on_controller:
             return self._introduce(connection, frame, version)
         served = self._served.get(api_key) or self._load(api_key)
+        if served.is_repeated:
+            known = self._answers.find(connection, frame)
+            if known is not None:
+                meters = served.meters
+                meters.requests.value += 1
+                meters.bytes.value += len(frame)
+                meters.answered_at_once(self._clock.monotonic() - began_s)
+                return known
         api = served.api
-        if not api.serves(version):
+        if not api.first_version <= version <= api.last_version:
             if api_key == API_VERSIONS:
                 return self._step_down(frame)
             raise CloseConnection(f"version {version} of {api.name} is not served")
         head = read_request_header(frame)
-        if len(frame) > READ_AT_ONCE_BYTES_MAX and may_be_long(api_key):
+        if len(frame) > READ_AT_ONCE_BYTES_MAX and served.may_be_long:
             return self._read_later(connection, served, head, frame, began_s)
-        request, _ = served.request.read(frame, head.body_position, version, elements_max(api_key))
-        return self._call(connection, served, head, request, len(frame), began_s)
+        request, _ = served.request.read(frame, head.body_position, version, served.elements_max)
+        return self._call(connection, served, head, request, frame, began_s)
 
     def _read_later(
         self, connection: ClientConnection, served: _Served, head: RequestHead, frame: bytes, began_s: float
@@ -216,10 +232,9 @@ class Dispatcher:
         began_s: float,
         deferred: Deferred,
     ) -> None:
-        key, version = head.api_key, head.api_version
         try:
-            steps = read_in_steps(served.request, frame, head.body_position, version, elements_max(key))
-            reply = self._call(connection, served, head, await take_turns(steps), len(frame), began_s)
+            steps = read_in_steps(served.request, frame, head.body_position, head.api_version, served.elements_max)
+            reply = self._call(connection, served, head, await take_turns(steps), frame, began_s)
         except Malformed as error:
             connection.cut_off(error)
             return
@@ -247,27 +262,28 @@ class Dispatcher:
         served: _Served,
         head: RequestHead,
         request: Message,
-        size: int,
+        frame: bytes,
         began_s: float,
     ) -> Reply:
         """Phase one of a request that has been read."""
-        api, version = served.api, head.api_version
+        api, version, meters = served.api, head.api_version, served.meters
         context = self.context(connection, api.key, version, head.client_id)
-        meters = self._metrics.of(api.key, api.name)
         meters.requests.value += 1
-        meters.bytes.value += size
+        meters.bytes.value += len(frame)
         result = authorisation.call(context, served.handler, request)
-        if isinstance(result, Promise) and result.done:
+        if isinstance(result, Promise):
+            if not result.done:
+                call = _Call(self, connection, api, version, head.correlation_id, meters, began_s)
+                result.when_done(call.on_response)
+                return call
             result = result.result()
         if isinstance(result, Message):
             reply = self.respond(api, version, head.correlation_id, result)
-            self._metrics.timed(meters, began_s, reply)
+            meters.answered_at_once(self._clock.monotonic() - began_s)
+            if served.is_repeated:
+                self._answers.keep(connection, frame, result, reply)
             return reply
         deferred = Deferred()
-        if isinstance(result, Promise):
-            call = _Call(self, connection, deferred, api, version, head.correlation_id, meters, began_s)
-            result.when_done(call.on_response)
-            return deferred
         timed = self._metrics.timed(meters, began_s, deferred)
         self._services.spawn(self._finish(connection, deferred, api, version, head.correlation_id, result))
         return timed
@@ -311,7 +327,15 @@ class Dispatcher:
         module = self._modules.get(api_key)
         if api is None or module is None:
             raise CloseConnection(f"API {api_key} is not served on listener {self._listener}")
-        served = self._served[api_key] = _Served(api, api.request, load(module))
+        served = self._served[api_key] = _Served(
+            api=api,
+            request=api.request,
+            handler=load(module),
+            meters=self._metrics.of(api_key, api.name),
+            elements_max=elements_max(api_key),
+            may_be_long=may_be_long(api_key),
+            is_repeated=api_key in REPEATED and not self._on_controller,
+        )
         return served
 
     async def _finish(
@@ -363,15 +387,14 @@ class Dispatcher:
         return response_frame(correlation_id, response.encode(0), flexible=False)
 
 
-class _Call:
-    """A request whose response was promised."""
+class _Call(Deferred):
+    """The answer to a request whose response was promised."""
 
     __slots__ = (
         "_api",
         "_began_s",
         "_connection",
         "_correlation_id",
-        "_deferred",
         "_dispatcher",
         "_meters",
         "_version",
@@ -382,16 +405,15 @@ class _Call:
         self,
         dispatcher: Dispatcher,
         connection: ClientConnection,
-        deferred: Deferred,
         api: Api,
         version: int,
         correlation_id: int,
         meters: ApiMeters,
         began_s: float,
     ) -> None:
+        super().__init__()
         self._dispatcher = dispatcher
         self._connection = connection
-        self._deferred = deferred
         self._api = api
         self._version = version
         self._correlation_id = correlation_id
@@ -400,11 +422,12 @@ class _Call:
         self._worked_s = dispatcher.now()
 
     def on_response(self, promise: Promise[Message]) -> None:
+        dispatcher = self._dispatcher
         try:
-            reply = self._dispatcher.respond(self._api, self._version, self._correlation_id, promise.result())
+            reply = dispatcher.respond(self._api, self._version, self._correlation_id, promise.result())
         except Exception as error:
-            self._dispatcher.crashed(self._connection, error)
+            dispatcher.crashed(self._connection, error)
             self._connection.close("internal error")
             return
-        self._meters.answered(self._began_s, self._worked_s, self._dispatcher.now())
-        self._deferred.resolve(reply)
+        self._meters.answered(self._began_s, self._worked_s, dispatcher.now())
+        self.resolve(reply)

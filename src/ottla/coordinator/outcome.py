@@ -16,7 +16,11 @@ from ottla.wire.message import Message
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Values, like all that shards give away. Those that nearly every request brings about are not `frozen`, which would
+# double what they cost.
+
+
+@dataclass(slots=True, kw_only=True)
 class Answer:
     """A request that waited, `token`, is answered now."""
 
@@ -24,7 +28,7 @@ class Answer:
     response: Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SetTimer:
     """Call `on_timer(key)` after `delay_ms`. One timer a key: an earlier one is forgotten."""
 
@@ -32,7 +36,7 @@ class SetTimer:
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CancelTimer:
     key: tuple[str, ...]
 

@@ -61,10 +61,10 @@ class Deadline:
         self._due_ms = self._timer_ms = wheel.now_ms() + delay_ms
         self._timer = wheel.after(delay_ms, self._on_timer)
 
-    def put(self, delay_ms: float) -> None:
-        """The call comes `delay_ms` from now, and not when it was to come before."""
-        self._due_ms = self._wheel.now_ms() + delay_ms
-        if self._due_ms < self._timer_ms:
+    def put(self, due_ms: float) -> None:
+        """The call comes at `due_ms` by the wheel's clock, and not when it was to come before."""
+        self._due_ms = due_ms
+        if due_ms < self._timer_ms:
             self._timer.cancel()
             self._arm()
 

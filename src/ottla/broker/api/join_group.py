@@ -46,7 +46,8 @@ def _refusal(context: Context, request: JoinGroupRequest) -> ErrorCode:
     longest_ms = config.get_int("group.max.session.timeout.ms")
     if not shortest_ms <= request.session_timeout_ms <= longest_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
-    if not context.services.group_cap.has_room_for(request.group_id):
+    # Who has an id has it of a group: it makes no new one.
+    if not request.member_id and not context.services.group_cap.has_room_for(request.group_id):
         return ErrorCode.POLICY_VIOLATION
     return ErrorCode.NONE
 
@@ -60,7 +61,7 @@ def _join(
         api_version=context.api_version,
         unique="" if request.member_id else str(uuid.UUID(int=context.services.random.getrandbits(128), version=4)),
         token=token,
-        may_describe=partial(context.silently.may_topic, Operation.DESCRIBE),
+        may_describe=context.may_describe,
     )
     return by_kind.join(shard, request, joiner, now_ms)
 

@@ -191,10 +191,14 @@ class ControlPlane:
         return None if leader_id == self._config.node_id and not self.is_active_controller else leader_id
 
     @property
+    def kraft_version(self) -> int:
+        return self.raft.machine.kraft_version
+
+    @property
     def finalized_features(self) -> dict[str, int]:
         """What ApiVersions tells, kraft.version included. Their epoch is `image.last_offset`."""
         features = {METADATA_VERSION: self.image.features.metadata_version, **self.image.features.levels}
-        if level := self.raft.machine.kraft_version:
+        if level := self.kraft_version:
             features[KRAFT_VERSION] = level
         return features
 

@@ -127,7 +127,7 @@ class ServedShard(Generic[S]):
         if outcome.response is not None:
             del self._tokens[token]
             self._take(outcome, now_ms, promise)
-        else:
+        elif outcome.records or outcome.effects:
             self._take(outcome, now_ms, token=token)
         return promise
 
@@ -340,14 +340,16 @@ class ServedShard(Generic[S]):
     def _set_timers(self, effects: list[AnyEffect]) -> list[AnyEffect]:
         """Set and cancel timers; the other effects are returned."""
         rest: list[AnyEffect] = []
-        timers = self._timers
+        timers, wheel = self._timers, self._services.ageing
+        now_ms = wheel.now_ms()
         for effect in effects:
             if isinstance(effect, SetTimer):
                 key = effect.key
-                if key in timers:
-                    timers[key].put(effect.delay_ms)
+                timer = timers.get(key)
+                if timer is not None:
+                    timer.put(now_ms + effect.delay_ms)
                 else:
-                    timers[key] = self._services.ageing.deadline(effect.delay_ms, partial(self._on_timer, key))
+                    timers[key] = wheel.deadline(effect.delay_ms, partial(self._on_timer, key))
             elif isinstance(effect, CancelTimer):
                 if effect.key in timers:
                     timers.pop(effect.key).cancel()

@@ -20,6 +20,14 @@ Places = tuple[bool, tuple[str, ...]]
 _known: dict[type[Message], Places] = {}
 
 
+def may_hold_errors(response: Message) -> bool:
+    """Whether it is worth looking for codes: most answers have one of their own, which says NONE, and no other place
+    for any."""
+    kind = type(response)
+    own, nested = _known.get(kind) or _places(kind)
+    return bool(nested) or (own and getattr(response, _FIELD) != ErrorCode.NONE)
+
+
 def error_codes(response: Message) -> Iterator[int]:
     """All but NONE."""
     return filter(None, every_code(response))

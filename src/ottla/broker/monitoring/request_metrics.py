@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from ottla.broker.monitoring.error_codes import error_codes, error_name, every_code
+from ottla.broker.monitoring.error_codes import error_codes, error_name, every_code, may_hold_errors
 from ottla.broker.reply import Deferred, Reply
 from ottla.errors import ErrorCode
 from ottla.metrics.registry import Registry
@@ -47,6 +47,12 @@ class ApiMeters:
         self.remote.observe(total_us - local_us)
         self.total.observe(total_us)
 
+    def answered_at_once(self, took_s: float) -> None:
+        took_us = int(took_s * 1e6)
+        self.local.observe(took_us)
+        self.remote.observe(0)
+        self.total.observe(took_us)
+
 
 class RequestMetrics:
     """One `ApiMeters` an API; produce and fetch have theirs at hand, since they are counted most."""
@@ -67,7 +73,8 @@ class RequestMetrics:
 
     def refused(self, api: str, response: Message) -> None:
         """Count the error codes that a response holds, wherever they stand in it."""
-        self.count_errors(api, Counter(error_codes(response)))
+        if may_hold_errors(response):
+            self.count_errors(api, Counter(error_codes(response)))
 
     def refused_in_steps(self, api: str, response: Message) -> Iterator[None]:
         """The same of a long response, so many codes at a time."""

@@ -291,8 +291,9 @@ class ClassicGroup:
         if not self.uses_consumer_protocol:
             return None
         topics: set[str] = set()
-        for member in self.members.values():
-            subscribed = _subscribed_topics(member.metadata(self.protocol_name))
+        # Most say the same, and what was said once is read once.
+        for metadata in {member.metadata(self.protocol_name) for member in self.members.values()}:
+            subscribed = _subscribed_topics(metadata)
             if subscribed is None:
                 return None
             topics.update(subscribed)

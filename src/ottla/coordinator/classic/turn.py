@@ -30,4 +30,4 @@ class Turn:
         self.effects.append(CancelTimer(key=key))
 
     def outcome(self, response: R | None = None) -> Outcome[R]:
-        return Outcome(response=response, records=self.records, effects=self.effects, tag=self.tag, urgent=self.urgent)
+        return Outcome(response, self.records, self.effects, self.tag, True, self.urgent)
