@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ottla.coordinator.java_hash import java_hash, partition_for
 
@@ -38,3 +40,18 @@ def test_every_name_has_a_partition() -> None:
     for partitions in (1, 3, 50):
         found = {partition_for(f"group-{number}", partitions) for number in range(1000)}
         assert found == set(range(partitions))
+
+
+@given(st.one_of(st.text(max_size=300), st.text(st.characters(max_codepoint=127), min_size=250, max_size=300)))
+@example("")
+@example("x" * 256)
+@example("x" * 257)
+@example("\U0001f9a6" * 128)
+@example("\U0001f9a6" * 129)
+def test_it_is_what_java_reckons_unit_by_unit(text: str) -> None:
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    reckoned = 0
+    for position in range(0, len(encoded), 2):
+        reckoned = (31 * reckoned + int.from_bytes(encoded[position : position + 2], "big")) % (1 << 32)
+    assert java_hash(text) % (1 << 32) == reckoned
+    assert -(1 << 31) <= java_hash(text) < 1 << 31

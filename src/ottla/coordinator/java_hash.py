@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from operator import mul
+
+_POWERS = [pow(31, exponent, 1 << 32) for exponent in range(256)]
+"""Of the factor by which Java weighs a unit for each that follows it."""
+
 
 def java_hash(text: str) -> int:
     """`String.hashCode`, over UTF-16 units, as a signed 32-bit number."""
-    result = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(encoded), 2):
-        result = (31 * result + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    # Behind a mark of two bytes they are in this machine's own order, as an array takes them.
+    units: Sequence[int] = text.encode() if text.isascii() else array("H", text.encode("utf-16", "surrogatepass")[2:])
+    if len(units) <= len(_POWERS):
+        result: int = sum(map(mul, reversed(units), _POWERS)) & 0xFFFFFFFF
+    else:
+        result = 0
+        for unit in units:
+            result = (31 * result + unit) & 0xFFFFFFFF
     return result - (1 << 32) if result & 0x80000000 else result
 
 

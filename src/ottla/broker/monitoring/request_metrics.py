@@ -73,8 +73,8 @@ class RequestMetrics:
 
     def refused(self, api: str, response: Message) -> None:
         """Count the error codes that a response holds, wherever they stand in it."""
-        if may_hold_errors(response):
-            self.count_errors(api, Counter(error_codes(response)))
+        if may_hold_errors(response) and (codes := list(error_codes(response))):
+            self.count_errors(api, Counter(codes))
 
     def refused_in_steps(self, api: str, response: Message) -> Iterator[None]:
         """The same of a long response, so many codes at a time."""
