@@ -1,4 +1,5 @@
-"""The load generator `rawload.c`: compiled at first use into `.cache`, called as a process, its JSON parsed."""
+"""The load generators `rawload.c` (records) and `rawgroups.c` (groups): compiled at first use into `.cache`, called as
+a process each, their JSON parsed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from pathlib import Path
 
 from tests.oracle.apache_kafka import REPOSITORY
 
-SOURCE = Path(__file__).with_name("rawload.c")
+_HERE = Path(__file__).parent
+_SHARED = _HERE / "raw.h"
+_OF_GROUPS = frozenset({"commit", "assign", "classic", "consumer"})
+"""The modes of `rawgroups`; all others are `rawload`'s."""
 CACHE = REPOSITORY / ".cache" / "bench"
 
 
@@ -23,21 +27,22 @@ class LoadFailed(RuntimeError):
 
 
 @cache
-def binary() -> Path:
+def binary(name: str = "rawload") -> Path:
     """The compiled generator; another source or compiler flag makes another file."""
     flags = ["-O2", "-march=native", "-std=gnu17", "-Wall", "-Wextra"]
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
-    target = CACHE / f"rawload-{digest}"
+    source = _HERE / f"{name}.c"
+    parts = (source.read_bytes(), _SHARED.read_bytes(), " ".join(flags).encode())
+    target = CACHE / f"{name}-{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}"
     if not target.exists():
         compiler = shutil.which("gcc") or shutil.which("cc")
         if compiler is None:
             raise LoadFailed("no C compiler was found: the load generator needs gcc")
         CACHE.mkdir(parents=True, exist_ok=True)
         scratch = target.with_suffix(".new")
-        command = [compiler, *flags, "-o", str(scratch), str(SOURCE)]
+        command = [compiler, *flags, "-o", str(scratch), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise LoadFailed(f"rawload.c does not compile:\n{done.stderr}")
+            raise LoadFailed(f"{source.name} does not compile:\n{done.stderr}")
         scratch.rename(target)
     return target
 
@@ -60,7 +65,7 @@ class Batches:
 
 
 def run(mode: str, *, timeout: float = 60, **options: float | str) -> dict[str, float]:
-    """One call of the generator; `max_bytes=5` becomes `max-bytes=5`."""
+    """One call of a generator; `max_bytes=5` becomes `max-bytes=5`."""
     arguments = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
     return _call([mode, *arguments], timeout)
 
@@ -72,12 +77,14 @@ def evict(files: Sequence[Path]) -> tuple[int, int]:
 
 
 def _call(arguments: Sequence[str], timeout: float) -> dict[str, float]:
+    name = "rawgroups" if arguments[0] in _OF_GROUPS else "rawload"
+    command = [str(binary(name)), *arguments]
     try:
-        done = subprocess.run([str(binary()), *arguments], capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        raise LoadFailed(f"rawload {' '.join(arguments[:8])}: no end after {timeout} s") from None
+        raise LoadFailed(f"{name} {' '.join(arguments[:8])}: no end after {timeout} s") from None
     if done.returncode != 0:
-        raise LoadFailed(f"rawload {' '.join(arguments[:8])}: {done.stderr.strip()}")
+        raise LoadFailed(f"{name} {' '.join(arguments[:8])}: {done.stderr.strip()}")
     parsed: dict[str, float] = json.loads(done.stdout)
     return parsed
 
