@@ -171,3 +171,12 @@ def test_escapes() -> None:
     assert metric_name("org.apache.kafka.producer") == "org_apache_kafka_producer"
     assert metric_name("1é") == "_1_"
     assert [number(value) for value in (1, 2.5, float("inf"), float("nan"), True)] == ["1", "2.5", "+Inf", "NaN", "1"]
+
+
+def test_nothing_is_observed_as_zero_is() -> None:
+    one, other = Histogram(), Histogram()
+    for value in (0, 7, 0):
+        one.observe(value)
+        other.observe(value) if value else other.observe_none()
+    assert (one.count, one.total, one.max, one.quantiles(0.5, 0.9)) == (3, 7, 7, [0, 7])
+    assert (other.count, other.total, other.max, other.quantiles(0.5, 0.9)) == (3, 7, 7, [0, 7])

@@ -88,6 +88,11 @@ class Histogram:
         if value > self._max:
             self._max = value
 
+    def observe_none(self) -> None:
+        """`observe(0)`, of which there are most."""
+        self.count += 1
+        self._now[0] += 1
+
     def rotate(self) -> None:
         """Called now and then: what was observed before the last call no longer counts in quantiles."""
         self._before, self._before_max = self._now, self._max
