@@ -9,7 +9,6 @@ target may hang on each of these.
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -119,13 +118,13 @@ class History:
                         self._targets.pop(member.member_id, None)
                 return random.choice(list(self._members.values()))
             case "resubscribe" if members and not self._alike:
-                return replace(random.choice(members), topic_names=frozenset(self._some_topics()))
+                return random.choice(members)._replace(topic_names=frozenset(self._some_topics()))
             case "topics" if members:
                 self._change_topics()
                 return random.choice(members)
             case "return" if any(member.instance_id for member in members):
                 static = random.choice([member for member in members if member.instance_id])
-                return replace(static, member_id=self._name())
+                return static._replace(member_id=self._name())
             case "nothing" if members:
                 return random.choice(members)
         return self._new_member()

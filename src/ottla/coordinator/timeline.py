@@ -162,11 +162,12 @@ class TimelineMap(Generic[K, V]):
         timeline = self._timeline
         if timeline.loading:
             return
+        value = self._newest.get(key, _ABSENT)
         before = self._before.get(key)
         if before is None:
-            self._before[key] = [self._newest.get(key, _ABSENT)]
+            self._before[key] = [value]
         else:
-            before.append(self._newest.get(key, _ABSENT))
+            before.append(value)
         timeline.note(cast("Reversible", self), key)
 
     def undo(self, key: K) -> None:

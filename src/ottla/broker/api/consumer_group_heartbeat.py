@@ -38,7 +38,7 @@ def handle(
     sender = Sender(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
-        fresh_id=str(uuid.UUID(int=services.random.getrandbits(128), version=4)),
+        fresh_id="" if request.member_id else str(uuid.UUID(int=services.random.getrandbits(128), version=4)),
         # What an expression does not find because it must not be seen is no denial.
         may_describe=partial(context.silently.may_topic, Operation.DESCRIBE),
     )

@@ -6,8 +6,6 @@ what it owns, and is told in SyncGroup what it has. Nobody waits for the others,
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ottla.coordinator.consumer import records
 from ottla.coordinator.consumer.checks import check_not_fenced, known_static
 from ottla.coordinator.consumer.embedded import (
@@ -127,8 +125,7 @@ def _updated(
     timeout_ms = request.rebalance_timeout_ms
     if timeout_ms == -1:  # Version 0 has one timeout for both.
         timeout_ms = request.session_timeout_ms
-    return replace(
-        member,
+    return member._replace(
         instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=timeout_ms,

@@ -12,7 +12,6 @@ it with the leadership does no harm.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
@@ -148,7 +147,7 @@ class Engine:
             return group.members.get(member_id) or Member(member_id=member_id)
         if not classic and not existing.uses_classic:
             check_released(existing, member_id, instance_id)
-        member = replace(existing, member_id=member_id, epoch=0, previous_epoch=0)
+        member = existing._replace(member_id=member_id, epoch=0, previous_epoch=0)
         turn.records += records.no_member(group.group_id, existing.member_id)
         turn.records.append(records.member_metadata(group.group_id, member))
         target = group.targets.get(existing.member_id) or {}

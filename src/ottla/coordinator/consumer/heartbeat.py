@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.coordinator.consumer import records
@@ -121,8 +120,7 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, sender: Sen
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
-    return replace(
-        member,
+    return member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
@@ -173,4 +171,4 @@ def _leave(engine: Engine, request: ConsumerGroupHeartbeatRequest, turn: Turn) -
 def _away(member: Member) -> Member:
     """A static member that will come back, with what it had, as if it had always had it."""
     assigned = {topic: dict.fromkeys(partitions, 0) for topic, partitions in member.assigned.items()}
-    return replace(member, epoch=LEAVING_STATIC_EPOCH, assigned=assigned, revoking=NOTHING)
+    return member._replace(epoch=LEAVING_STATIC_EPOCH, assigned=assigned, revoking=NOTHING)

@@ -7,8 +7,8 @@ Two kinds of record carry a member: who it is and what it wants (ConsumerGroupMe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from ottla.model import Uuid
 from ottla.wire.messages.consumer_group_current_member_assignment_value import (
@@ -44,8 +44,7 @@ class MemberState(IntEnum):
     """A state of a later release."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(NamedTuple):
     member_id: str
     epoch: int = 0
     previous_epoch: int = -1
@@ -58,8 +57,8 @@ class Member:
     topic_names: frozenset[str] = frozenset()
     topic_regex: str = ""
     server_assignor: str | None = None
-    assigned: Held = field(default_factory=dict)
-    revoking: Held = field(default_factory=dict)
+    assigned: Held = NOTHING
+    revoking: Held = NOTHING
     """Asked back, and still its own until it says otherwise."""
     classic: ClassicMemberMetadata | None = None
     """Of a member that speaks the classic protocol: its session timeout and what it sent in JoinGroup."""
@@ -84,8 +83,7 @@ class Member:
     # Records.
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> Member:
-        return replace(
-            self,
+        return self._replace(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -115,8 +113,7 @@ class Member:
             state = MemberState(value.state)
         except ValueError:
             state = MemberState.UNKNOWN
-        return replace(
-            self,
+        return self._replace(
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=state,

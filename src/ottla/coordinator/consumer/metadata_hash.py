@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ottla.coordinator.consumer.xxh3 import xxh3_64
 from ottla.metadata.images import ClusterImage, MetadataImage, TopicImage
@@ -51,6 +52,13 @@ def _text(text: str) -> bytes:
     return units + _INT.pack(len(units) // 2)
 
 
+@lru_cache(maxsize=256)
+def _signed_hash(topic_hashes: bytes) -> int:
+    """Remembered: whoever joins a group asks for it, and the topics are the same as before."""
+    unsigned = xxh3_64(topic_hashes)
+    return unsigned - (1 << 64) if unsigned >> 63 else unsigned
+
+
 class TopicHashes:
     """The hashes of topics, each kept until its topic is another."""
 
@@ -73,5 +81,4 @@ class TopicHashes:
             parts.append(_LONG.pack(known[1]))
         if not parts:
             return 0
-        unsigned = xxh3_64(b"".join(parts))
-        return unsigned - (1 << 64) if unsigned >> 63 else unsigned
+        return _signed_hash(b"".join(parts))

@@ -13,7 +13,7 @@ member has yet to give up is still its own, and counts as owned).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ottla.coordinator.consumer.assignors import Assignment
 from ottla.coordinator.consumer.member import NOTHING, Held, Member, MemberState
@@ -24,8 +24,7 @@ Owned = Mapping[Uuid, Collection[int]]
 """What a member says that it owns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """What a member is to be reconciled with."""
 
     target_epoch: int
@@ -66,7 +65,7 @@ def _owns_any(owned: Owned | None, held: Held) -> bool:
 
 
 def _moved(member: Member, epoch: int, state: MemberState, assigned: Held, revoking: Held) -> Member:
-    return replace(member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking=revoking)
+    return member._replace(epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking=revoking)
 
 
 def _drop_unsubscribed(member: Member, step: Step) -> Member:
@@ -94,15 +93,11 @@ def _advance(member: Member, step: Step, epoch: int) -> Member:
         wanted = set(target)
         kept = {partition: since for partition, since in held.items() if partition in wanted}
         given_up = {partition: since for partition, since in held.items() if partition not in wanted}
-        free = []
-        for partition in target:
-            if partition in kept:
-                continue
-            # What the member itself has yet to give up is nobody else's, so that it may have it back.
-            if step.is_owned(topic, partition) and partition not in member.revoking.get(topic, {}):
-                unreleased = True
-            else:
-                free.append(partition)
+        # What the member itself has yet to give up is nobody else's, so that it may have it back.
+        own = member.revoking.get(topic, {})
+        missing = [partition for partition in target if partition not in kept]
+        free = [partition for partition in missing if partition in own or not step.is_owned(topic, partition)]
+        unreleased = unreleased or len(free) < len(missing)
         if kept:
             assigned[topic] = kept
         if given_up:

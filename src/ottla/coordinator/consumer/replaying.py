@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.member import LEAVING_EPOCH, NOTHING, Member
 from ottla.coordinator.consumer.resolved import ResolvedRegex
@@ -31,12 +29,12 @@ from ottla.wire.messages.consumer_group_target_assignment_metadata_value import 
 )
 
 ConsumerKey = (
-    ConsumerGroupMetadataKey
-    | ConsumerGroupPartitionMetadataKey
+    ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupMemberMetadataKey
     | ConsumerGroupTargetAssignmentMetadataKey
-    | ConsumerGroupTargetAssignmentMemberKey
-    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
     | ConsumerGroupRegularExpressionKey
 )
 
@@ -45,6 +43,15 @@ def replay_into(group: ConsumerGroup, record: StoredRecord) -> None:
     """Apply a record. (The tombstone of ConsumerGroupMetadata, which ends the group, is for whoever has all groups.)"""
     key, value = record.key, record.value
     match key:
+        # The most frequent first: a new target is a record for each member whose share is another.
+        case ConsumerGroupTargetAssignmentMemberKey():
+            assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
+            if value is None:
+                group.targets.pop(key.member_id)
+            else:
+                group.targets[key.member_id] = {
+                    topic.topic_id: tuple(topic.partitions) for topic in value.topic_partitions
+                }
         case ConsumerGroupCurrentMemberAssignmentKey():
             assert value is None or isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
             _replay_current(group, key.member_id, value)
@@ -55,14 +62,6 @@ def replay_into(group: ConsumerGroup, record: StoredRecord) -> None:
             else:
                 member = group.members.get(key.member_id) or Member(member_id=key.member_id)
                 group.set_member(member.with_metadata(value))
-        case ConsumerGroupTargetAssignmentMemberKey():
-            assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
-            if value is None:
-                group.targets.pop(key.member_id)
-            else:
-                group.targets[key.member_id] = {
-                    topic.topic_id: tuple(topic.partitions) for topic in value.topic_partitions
-                }
         case ConsumerGroupTargetAssignmentMetadataKey():
             assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
             epoch, timestamp = (-1, 0) if value is None else (value.assignment_epoch, value.assignment_timestamp)
@@ -88,5 +87,5 @@ def _replay_current(
         group.set_member((member or Member(member_id=member_id)).with_current(value))
     elif member is not None:
         group.set_member(
-            replace(member, epoch=LEAVING_EPOCH, previous_epoch=LEAVING_EPOCH, assigned=NOTHING, revoking=NOTHING)
+            member._replace(epoch=LEAVING_EPOCH, previous_epoch=LEAVING_EPOCH, assigned=NOTHING, revoking=NOTHING)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from ottla.config.group import group_values
@@ -24,10 +25,16 @@ class GroupSettings(NamedTuple):
     """The least time between two targets."""
 
 
-def assignor_names(config: NodeConfig) -> list[str]:
+def assignor_names(config: NodeConfig) -> tuple[str, ...]:
     """Those that members may ask for; the first is for those that ask for none."""
-    names = [_CLASSES.get(name, name) for name in config.get_list("group.consumer.assignors")]
-    return [name for name in names if name in ASSIGNORS] or list(ASSIGNORS)  # Java classes of one's own are not ours.
+    return _known_assignors(config.get_list("group.consumer.assignors"))
+
+
+@lru_cache(maxsize=16)
+def _known_assignors(configured: tuple[str, ...]) -> tuple[str, ...]:
+    """Remembered: every heartbeat asks."""
+    names = (_CLASSES.get(name, name) for name in configured)
+    return tuple(name for name in names if name in ASSIGNORS) or tuple(ASSIGNORS)  # Java classes are not ours.
 
 
 class Settings:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.coordinator.consumer import records
 from ottla.coordinator.consumer.assignors import Assignment, Assignor, GroupSpec, MemberSpec
-from ottla.coordinator.consumer.assignors.spec import same
+from ottla.coordinator.consumer.assignors.spec import as_read, same
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.hash_order import HashOrder, capacity_to_copy, name_hash, timeline_order
 from ottla.coordinator.consumer.member import Member
@@ -33,59 +34,77 @@ def next_target(
     now_ms: int,
 ) -> Target:
     """The target with `updated` in the place of the member that the group knows by its id, or by its instance id."""
-    specs = _specs(group, updated, image)
+    targets = dict(group.targets.items())
+    specs = _specs(group, targets, updated, image)
     counts = {
         topic: len(found.partitions)
-        for topic in {topic for spec in specs.values() for topic in spec.topics}
+        for topic in {topic for topics in {spec.topics for spec in specs.values()} for topic in topics}
         if (found := image.topic_by_id(topic)) is not None
     }
-    assigned: dict[Uuid, set[int]] = {}
-    for target in group.targets.values():
+    assigned: dict[Uuid, list[tuple[int, ...]]] = defaultdict(list)
+    for target in targets.values():
         for topic, partitions in target.items():
-            assigned.setdefault(topic, set()).update(partitions)
-    spec = GroupSpec(members=specs, homogeneous=homogeneous, partitions=counts, assigned=assigned)
-    result = assignor(spec)
+            assigned[topic].append(partitions)
+    result = assignor(GroupSpec(members=specs, homogeneous=homogeneous, partitions=counts, assigned=assigned))
+    given = result.get(updated.member_id) or {}
+    if given is specs[updated.member_id].assignment:
+        given = result[updated.member_id] = as_read(given)
     changed = []
     for member_id in specs:
         assignment = result.get(member_id) or {}
-        before = group.targets.get(member_id)
-        if before is None or not same(before, assignment):
+        before = targets.get(member_id)
+        if before is None or not (before is assignment or same(before, assignment)):
             changed.append(records.target(group.group_id, member_id, assignment))
     changed.append(records.target_epoch(group.group_id, epoch, now_ms))
-    return Target(changed, result.get(updated.member_id) or {})
+    return Target(changed, given)
 
 
-def _specs(group: ConsumerGroup, updated: Member, image: MetadataImage) -> Mapping[str, MemberSpec]:
+def _specs(
+    group: ConsumerGroup, targets: Mapping[str, Assignment], updated: Member, image: MetadataImage
+) -> Mapping[str, MemberSpec]:
     """By member, in the order in which Kafka's HashMap of them is gone through."""
+    members = dict(group.members.items())
     replaced = None if updated.instance_id is None else group.static_members.get(updated.instance_id)
     changes = [updated.member_id]
     if replaced is not None and replaced != updated.member_id:
         changes.append(replaced)
-    order = HashOrder(name_hash, timeline_order(list(group.members)))
+    order = HashOrder(name_hash, timeline_order(list(members)))
     for member_id in HashOrder(name_hash, changes):
         if member_id == updated.member_id:
             order.add(member_id)
         else:
             order.discard(member_id)
+    members[updated.member_id] = updated
+    topics = _Topics(group, image)
     specs: dict[str, MemberSpec] = {}
     for member_id in order:
-        if member_id == updated.member_id:
-            inherited = member_id if replaced is None else replaced
-            specs[member_id] = _spec(group, updated, group.targets.get(inherited) or {}, image)
-        else:
-            specs[member_id] = _spec(group, group.members[member_id], group.targets.get(member_id) or {}, image)
+        member = members[member_id]
+        names, ids = topics.of(member)
+        specs[member_id] = MemberSpec(member.instance_id, ids, names, targets.get(member_id) or {})
+    if replaced is not None:
+        inherited = targets.get(replaced) or {}
+        specs[updated.member_id] = specs[updated.member_id]._replace(assignment=inherited)
     return specs
 
 
-def _spec(group: ConsumerGroup, member: Member, assignment: Assignment, image: MetadataImage) -> MemberSpec:
-    names = _names(group, member)
-    found = (image.topic(name) for name in names)
-    return MemberSpec(
-        instance_id=member.instance_id,
-        topics=tuple(topic.topic_id for topic in found if topic is not None),
-        names=len(names),
-        assignment=assignment,
-    )
+class _Topics:
+    """What members are subscribed to. Most of a group's are subscribed to the same, which is looked up once."""
+
+    def __init__(self, group: ConsumerGroup, image: MetadataImage) -> None:
+        self._group = group
+        self._image = image
+        self._known: dict[tuple[frozenset[str], str], tuple[int, tuple[Uuid, ...]]] = {}
+
+    def of(self, member: Member) -> tuple[int, tuple[Uuid, ...]]:
+        """How many topics, and the ids of those that exist."""
+        wanted = member.topic_names, member.topic_regex
+        known = self._known.get(wanted)
+        if known is None:
+            names = _names(self._group, member)
+            found = (self._image.topic(name) for name in names)
+            ids = tuple(topic.topic_id for topic in found if topic is not None)
+            known = self._known[wanted] = len(names), ids
+        return known
 
 
 def _names(group: ConsumerGroup, member: Member) -> list[str]:

@@ -99,7 +99,7 @@ class _Plan:
             self.drafts[before].remove(topic, partition)
             self._loads[before] -= 1
         share = -(-self._spec.partitions[topic] // len(self.subscribers[topic]))
-        self.drafts[member].add(topic, partition, capacity=capacity_for(int(share / 0.75 + 1)))
+        self.drafts[member].add(topic, [partition], capacity=capacity_for(int(share / 0.75 + 1)))
         self._owners[topic][partition] = member
         self._loads[member] += 1
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ottla.coordinator.consumer.hash_order import (
     HashOrder,
@@ -12,6 +12,7 @@ from ottla.coordinator.consumer.hash_order import (
     int_hash,
     int_order,
     uuid_hash,
+    uuid_order,
 )
 from ottla.model import Uuid
 
@@ -21,11 +22,21 @@ which the next assignment may hang on (`hash_order`), but which does not count w
 
 
 def same(one: Assignment, other: Assignment) -> bool:
-    return one.keys() == other.keys() and all(set(one[topic]) == set(other[topic]) for topic in one)
+    return one is other or (
+        one.keys() == other.keys() and all(_same_partitions(one[topic], other[topic]) for topic in one)
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSpec:
+def _same_partitions(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return len(one) == len(other) and set(one) == set(other)
+
+
+def as_read(assignment: Assignment) -> Assignment:
+    """An assignment that was stored, in the order in which Kafka goes through what it reads of it."""
+    return {topic: tuple(int_order(assignment[topic])) for topic in uuid_order(assignment)}
+
+
+class MemberSpec(NamedTuple):
     instance_id: str | None
     topics: tuple[Uuid, ...]
     """Of those that it is subscribed to, the ones that exist."""
@@ -35,16 +46,15 @@ class MemberSpec:
     """The target that it had."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSpec:
+class GroupSpec(NamedTuple):
     members: Mapping[str, MemberSpec]
     """In the order in which Kafka goes through them."""
     homogeneous: bool
     """All members are subscribed to the same topics."""
     partitions: Mapping[Uuid, int]
     """How many partitions each subscribed topic has."""
-    assigned: Mapping[Uuid, Collection[int]]
-    """What the target so far gives to anybody."""
+    assigned: Mapping[Uuid, list[tuple[int, ...]]]
+    """What the target so far gives to each of those who have any of a topic."""
 
 
 class Draft:
@@ -52,53 +62,48 @@ class Draft:
 
     __slots__ = ("_changed", "_partitions", "_topics", "before")
 
+    _topics: HashOrder[Uuid]
+    _partitions: dict[Uuid, HashOrder[int]]
+
     def __init__(self, before: Assignment) -> None:
         self.before = before
-        self._topics: HashOrder[Uuid] = HashOrder(uuid_hash)
-        self._partitions: dict[Uuid, HashOrder[int]] = {}
         self._changed = False
 
     @property
     def result(self) -> Assignment:
-        if self._changed:
-            return {topic: tuple(self._partitions[topic]) for topic in self._topics}
-        return {topic: tuple(int_order(self.before[topic])) for topic in self.topics}
+        """The very one that there was before, as it was stored, if it stays."""
+        if not self._changed:
+            return self.before
+        return {topic: tuple(self._partitions[topic]) for topic in self._topics}
 
-    def add(self, topic: Uuid, partition: int, *, capacity: int = 16) -> None:
+    def add(self, topic: Uuid, partitions: Sequence[int], *, capacity: int = 16) -> None:
         """`capacity` is that of the set of a topic which the member did not have."""
-        self._copy()
-        self._topics.add_if_absent(topic)
+        self.touch()
+        # Kafka looks the topic up for each partition. That makes room for it, or for the next, but not a third time.
+        for _ in partitions[:2]:
+            self._topics.add_if_absent(topic)
         if topic not in self._partitions:
             self._partitions[topic] = HashOrder(int_hash, capacity=capacity)
-        self._partitions[topic].add(partition)
+        self._partitions[topic].update(partitions)
 
     def remove(self, topic: Uuid, partition: int) -> None:
-        self._copy()
+        self.touch()
         self._partitions[topic].discard(partition)
         if not self._partitions[topic]:
             self.remove_topic(topic)
 
     def remove_topic(self, topic: Uuid) -> None:
-        self._copy()
+        self.touch()
         self._topics.discard(topic)
         del self._partitions[topic]
 
     def touch(self) -> None:
         """It will be worked on, even if nothing comes of it."""
-        self._copy()
-
-    def _copy(self) -> None:
         if not self._changed:
             self._changed = True
-            self._topics = HashOrder(uuid_hash, self.topics, capacity=capacity_for(len(self.before)))
+            read = as_read(self.before)
+            self._topics = HashOrder(uuid_hash, read, capacity=capacity_for(len(read)))
             self._partitions = {
-                topic: HashOrder(
-                    int_hash, int_order(self.before[topic]), capacity=capacity_to_copy(len(self.before[topic]))
-                )
-                for topic in self._topics
+                topic: HashOrder(int_hash, partitions, capacity=capacity_to_copy(len(partitions)))
+                for topic, partitions in read.items()
             }
-
-    @property
-    def topics(self) -> HashOrder[Uuid]:
-        """Those it had before, as they are gone through."""
-        return HashOrder(uuid_hash, self.before)
