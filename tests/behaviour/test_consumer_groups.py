@@ -15,6 +15,7 @@ from ottla.wire.messages.consumer_group_describe_response import ConsumerGroupDe
 from ottla.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from ottla.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from ottla.wire.messages.consumer_protocol_subscription import TopicPartition as OwnedPartitions
 from ottla.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.create_partitions_response import CreatePartitionsResponse
 from ottla.wire.messages.find_coordinator_request import FindCoordinatorRequest
@@ -110,9 +111,18 @@ class GroupClient(Client):
         return self.call(request, ConsumerGroupDescribeResponse).groups[0]
 
     def classic_join(
-        self, member_id: str, topic: str, *, protocol: str = "range", protocol_type: str = "consumer"
+        self,
+        member_id: str,
+        topic: str,
+        *,
+        protocol: str = "range",
+        protocol_type: str = "consumer",
+        owned: Sequence[int] = (),
     ) -> JoinGroupResponse:
-        metadata = b"\x00\x01" + ConsumerProtocolSubscription(topics=[topic]).encode(1)
+        said = ConsumerProtocolSubscription(topics=[topic])
+        if owned:
+            said.owned_partitions = [OwnedPartitions(topic=topic, partitions=list(owned))]
+        metadata = b"\x00\x01" + said.encode(1)
         request = JoinGroupRequest(
             group_id=self.group_id,
             member_id=member_id,
@@ -464,6 +474,15 @@ def test_a_classic_member_in_a_consumer_group(group: GroupClient, topic: Topic) 
     assert group.classic_heartbeat(joined.member_id, 3) == "NONE"
     types = {member.member_id: member.member_type for member in group.describe().members}
     assert types == {"m1": 1, joined.member_id: 0}
+
+
+@pytest.mark.ottla_only  # There it is let in, and two members believe to own the partition until it has synced.
+def test_a_classic_member_that_was_dropped_unheard_begins_anew(group: GroupClient, topic: Topic) -> None:
+    group.join("m1", topics=[topic.name])
+    refused = group.classic_join("dropped", topic.name, owned=[0])
+    assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert [member.member_id for member in group.describe().members] == ["m1"]
+    assert group.classic_join("dropped", topic.name).error_code == 0
 
 
 def test_refusals_of_classic_members(group: GroupClient, topic: Topic) -> None:

@@ -369,3 +369,16 @@ def test_a_classic_member_that_does_not_come_again_or_sync_is_out(stage: Stage) 
         stage.heartbeat("n1", stage.group().members["n1"].epoch)
         ended += stage.advance(10_000)
     assert "join g o1" in ended
+
+
+def test_who_was_dropped_unheard_does_not_come_back_with_what_it_had(stage: Stage) -> None:
+    stage.heartbeat("n1", 0, topics=["a"])
+    stage.join("", ["a"], fresh="o1")
+    stage.join("o1", ["a"])
+    stage.advance(60_000)  # Nobody is heard of, and both are out.
+    assert assigned(stage.heartbeat("n1", 0, topics=["a"])) == {"a": [0, 1, 2, 3]}
+    written = len(stage.log)
+    assert code(stage.join("o1", ["a"], owned={"a": [2, 3]})) == "UNKNOWN_MEMBER_ID"
+    assert len(stage.log) == written
+    # Having dropped all that, it is welcome, under any id.
+    assert joined(stage.join("o1", ["a"], owned={"a": []}))[0] == "o1"

@@ -54,7 +54,7 @@ def join(
             JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id, protocol_name=None)
         )
     if request.group_instance_id is None:
-        before = group.members.get(member_id) or Member(member_id=member_id)
+        before = group.members.get(member_id) or _newcomer(member_id, _subscription(request))
     else:
         before = engine.static_member(
             group, member_id, request.group_instance_id, joining=is_new, classic=True, turn=turn
@@ -117,6 +117,15 @@ def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, "Malformed embedded consumer protocol in subscription deserialization."
         ) from None
+
+
+def _newcomer(member_id: str, subscription: ConsumerProtocolSubscription) -> Member:
+    """Who was given an id a moment ago owns nothing. Who does has been dropped from the group without hearing of it, and
+    others may own that by now: it is to drop it and to begin anew, as in a classic group. (Kafka lets it in, and two
+    members believe to own a partition until it hears of its new share.)"""
+    if any(topic.partitions for topic in subscription.owned_partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group any more.")
+    return Member(member_id=member_id)
 
 
 def _updated(
