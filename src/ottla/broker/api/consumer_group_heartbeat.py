@@ -40,7 +40,7 @@ def handle(
         client_host=f"/{context.client_host}",
         fresh_id="" if request.member_id else str(uuid.UUID(int=services.random.getrandbits(128), version=4)),
         # What an expression does not find because it must not be seen is no denial.
-        may_describe=partial(context.silently.may_topic, Operation.DESCRIBE),
+        may_describe=context.may_describe,
     )
     topics = len(services.image.topics.by_name)
     return services.groups.write(request.group_id, partial(_heartbeat, request, sender, topics)).otherwise(_refused)

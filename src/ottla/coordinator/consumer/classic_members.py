@@ -120,9 +120,9 @@ def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
 
 
 def _newcomer(member_id: str, subscription: ConsumerProtocolSubscription) -> Member:
-    """Who was given an id a moment ago owns nothing. Who does has been dropped from the group without hearing of it, and
-    others may own that by now: it is to drop it and to begin anew, as in a classic group. (Kafka lets it in, and two
-    members believe to own a partition until it hears of its new share.)"""
+    """Who was given an id a moment ago owns nothing. Who does has been dropped from the group without hearing of it,
+    and others may own that by now: it is to drop it and to begin anew, as in a classic group. (Kafka lets it in, and
+    two members believe to own a partition until it hears of its new share.)"""
     if any(topic.partitions for topic in subscription.owned_partitions):
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group any more.")
     return Member(member_id=member_id)
