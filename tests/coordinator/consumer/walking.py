@@ -7,6 +7,7 @@ targets are whole, epochs rise, and a coordinator that reads the log knows what 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -114,6 +115,8 @@ class OldClient(Client):
     """Speaks the classic protocol. An eager one gives everything up before it joins."""
 
     eager: bool = True
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Of the topics that there are, at any moment."""
     generation: int = -1
     needs_join: bool = True
     to_sync: dict[str, dict[str, list[int]]] | None = None
@@ -179,8 +182,7 @@ class OldClient(Client):
             case _:
                 assert isinstance(response, HeartbeatResponse)
 
-    @staticmethod
-    def _plan(response: JoinGroupResponse) -> dict[str, dict[str, list[int]]]:
+    def _plan(self, response: JoinGroupResponse) -> dict[str, dict[str, list[int]]]:
         """Everybody in turn: nobody owns anything, since members of a classic group here are eager."""
         plan: dict[str, dict[str, list[int]]] = {member.member_id: {} for member in response.members}
         subscribed: dict[str, list[str]] = {}
@@ -189,7 +191,7 @@ class OldClient(Client):
             for topic in subscription.topics:
                 subscribed.setdefault(topic, []).append(member.member_id)
         for topic, members in subscribed.items():
-            for index in range(3):
+            for index in range(self.sizes.get(topic, 0)):
                 plan[members[index % len(members)]].setdefault(topic, []).append(index)
         return plan
 
@@ -283,7 +285,7 @@ class Walk:
         # A cooperative member alone would make a classic group.
         may_be_old = self.mixed and (self.eager or (group is not None and not group.is_empty()))
         if may_be_old and random.random() < 0.5:
-            return OldClient("", self._names(), instance, eager=self.eager)
+            return OldClient("", self._names(), instance, eager=self.eager, sizes=self.sizes)
         regex = random.choice(["", "[ab]", "b|c", "t.*"]) if random.random() < 0.3 else None
         return NewClient(f"n{self.named}", self._names(), instance, regex=regex)
 
@@ -315,7 +317,7 @@ class Walk:
                 self.named += 1
                 client: Client = NewClient(f"n{self.named}", self._names(), instance)
                 if self.mixed and self.random.random() < 0.5:
-                    client = OldClient("", self._names(), instance, eager=self.eager)
+                    client = OldClient("", self._names(), instance, eager=self.eager, sizes=self.sizes)
                 self.clients.append(client)
 
     def _change_topics(self) -> None:
@@ -350,14 +352,22 @@ class Walk:
         self._check_beliefs()
         self._check_replayed()
         group = self._group()
-        if group is None:
+        if group is None or self._ended(written):
             self.epochs.clear()
+        if group is None:
             return
         self._check_owners(group)
         self._check_derived(group)
         self._check_epochs(group)
         self._check_target(group, written)
         self._check_stable(group)
+
+    def _ended(self, written: int) -> bool:
+        """Has the group come to its end since then? One of the same name may follow at once, with epochs of its own."""
+        return any(
+            type(record.key).__name__ == "ConsumerGroupMetadataKey" and record.value is None
+            for record in self.stage.log[written:]
+        )
 
     def _members(self) -> set[str]:
         group = self._group()
