@@ -69,6 +69,8 @@ class Visitor:
     def go(self, path: str) -> Page:
         self.page.goto(self.url + path)
         self.page.wait_for_selector("h1")
+        # What is done before the page is connected, which takes a while on a busy machine, is not heard of.
+        self.page.wait_for_function("window.socket && window.socket.connected")
         return self.page
 
 
